@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import field
 
 from paraval.dataclass import dataclass
 from paraval.records import Case, LabelKey, TrialResult, answer_digest
-from paraval.statistics.agreement import Estimate, Stratum, corrected_rate, kappa_of
+from paraval.statistics.agreement import Stratum, corrected_rate, kappa_of
 from paraval.statistics.rates import clustered_rate_interval
 from paraval.text.words import counted, percent, percent_range
 
@@ -102,12 +102,12 @@ def _agreement(grader: str, verdicts: _Verdicts, labels: Labels) -> GraderAgreem
         grader=grader,
         labels=len({key for key, _ in verdicts.labeled}),
         pass_rate=good / total,
-        corrected_pass_rate=_rate(corrected),
-        corrected_interval=_interval(corrected),
-        agreement=_rate(agreement),
-        agreement_interval=_interval(agreement),
-        kappa=_rate(kappa),
-        kappa_interval=_interval(kappa),
+        corrected_pass_rate=corrected and corrected[0],
+        corrected_interval=corrected and corrected[1:],
+        agreement=agreement and agreement[0],
+        agreement_interval=agreement and agreement[1:],
+        kappa=kappa and kappa[0],
+        kappa_interval=kappa and kappa[1:],
         too_kind=sum(not one for one in passed.passed),
         too_strict=sum(failed.passed),
     )
@@ -122,52 +122,25 @@ def _stratum(verdicts: _Verdicts, labels: Labels, trials: int, *, passed: bool) 
     )
 
 
-def _rate(estimate: Estimate | None) -> float | None:
-    return None if estimate is None else estimate[0]
-
-
-def _interval(estimate: Estimate | None) -> Interval | None:
-    return None if estimate is None else estimate[1:]
-
-
 def agreement_sentence(one: GraderAgreement, name: str) -> str:
     """`judge says 89%; with 60 labels: 84% (76–91%); agreement 88% (80–93%), kappa 0.74
     (0.45–0.95); it passed 2 that people failed`."""
     labels = counted(one.labels, "label")
-    words = [f"{name} says {percent(one.pass_rate)}"]
-    if one.corrected_pass_rate is None or one.corrected_interval is None:
-        words.append(
-            f"{labels} cannot correct it: label answers that it passed, and that it failed"
-        )
-    else:
-        corrected = f"{percent(one.corrected_pass_rate)} ({percent_range(*one.corrected_interval)})"
-        words.append(f"with {labels}: {corrected}")
-    return "; ".join((*words, *_how_far(one), *_wrong(one), *_few(one)))
-
-
-def _how_far(one: GraderAgreement) -> Iterator[str]:
-    if one.agreement is None or one.agreement_interval is None:
-        return
-    told = f"agreement {percent(one.agreement)} ({percent_range(*one.agreement_interval)})"
-    if one.kappa is None or one.kappa_interval is None:
-        yield f"{told}, kappa undefined (every verdict and every label is the same)"
-        return
-    low, high = one.kappa_interval
-    until = " to " if low < 0 else "–"
-    kappa = f"kappa {one.kappa:.2f} ({low:.2f}{until}{high:.2f})"
-    yield f"{told}, " + kappa.replace("-", "\N{MINUS SIGN}")
-
-
-def _wrong(one: GraderAgreement) -> Iterator[str]:
-    wrong = []
-    if one.too_kind:
-        wrong.append(f"passed {one.too_kind:,} that people failed")
-    if one.too_strict:
-        wrong.append(f"failed {one.too_strict:,} that people passed")
-    if wrong:
-        yield f"it {' and '.join(wrong)}"
-
-
-def _few(one: GraderAgreement) -> Iterator[str]:
-    if one.labels < FEW_LABELS:
-        yield f"few labels: add more, at least {FEW_LABELS}"
+    corrected = f"{labels} cannot correct it: label answers that it passed, and that it failed"
+    if one.corrected_pass_rate is not None and one.corrected_interval is not None:
+        interval = percent_range(*one.corrected_interval)
+        corrected = f"with {labels}: {percent(one.corrected_pass_rate)} ({interval})"
+    parts = [f"{name} says {percent(one.pass_rate)}", corrected]
+    if one.agreement is not None and one.agreement_interval is not None:
+        kappa = "kappa undefined (every verdict and every label is the same)"
+        if one.kappa is not None and one.kappa_interval is not None:
+            low, high = one.kappa_interval
+            interval = f"{low:.2f}{' to ' if low < 0 else '–'}{high:.2f}"
+            kappa = f"kappa {one.kappa:.2f} ({interval})".replace("-", "\N{MINUS SIGN}")
+        interval = percent_range(*one.agreement_interval)
+        parts.append(f"agreement {percent(one.agreement)} ({interval}), {kappa}")
+    wrong = ((one.too_kind, "passed", "failed"), (one.too_strict, "failed", "passed"))
+    found = [f"{did} {number:,} that people {people}" for number, did, people in wrong if number]
+    parts += [f"it {' and '.join(found)}"] if found else []
+    parts += [f"few labels: add more, at least {FEW_LABELS}"] if one.labels < FEW_LABELS else []
+    return "; ".join(parts)

@@ -263,40 +263,29 @@ def pairwise_sentences(
     rubric = one_line(report.rubric, LONGEST_RUBRIC) if is_one_of_several else ""
     on = f' on "{name(rubric)}"' if rubric else ""
     for one in report.preferences:
-        yield _sentence(one, name, on)
+        names = f"{name(one.subject)} vs {name(one.reference)}, pairwise{on}"
+        gaps = ((one.left_out, "without two answers"), (one.unjudged, "without a verdict"))
+        left_out = ", ".join(f"{number:,} {what}" for number, what in gaps if number)
+        found = "no pair was judged"
+        if one.difference is not None and one.interval is not None:
+            interval = f"{percent(one.confidence)}: {signed_range(one.interval)}"
+            found = (
+                f"{one.wins:,} better, {one.losses:,} worse, {one.ties:,} tied;"
+                f" {signed_points(one.difference)} ({interval}; {p_value(one.p)}): {one.finding}"
+            )
+        yield f"{names}: {found}{left_out and '; left out: ' + left_out}"
     judged = sum(one.pairs for one in report.preferences)
     if not judged or report.tie_rate is None:
         return
     changed = sum(one.inconsistent for one in report.preferences)
-    words = [f"tie rate {percent(report.tie_rate)}"]
-    words.append(
-        f"{changed:,} of {counted(judged, 'pair')} changed with the order and count as ties"
-    )
+    words = [
+        f"tie rate {percent(report.tie_rate)}",
+        f"{changed:,} of {counted(judged, 'pair')} changed with the order and count as ties",
+    ]
     if report.first_preferred is not None and report.first_preferred_interval is not None:
-        interval = percent_range(*report.first_preferred_interval)
-        words.append(f"the answer shown first was preferred in {percent(report.first_preferred)}")
-        words[-1] += f" ({interval}; 50% without position bias)"
+        interval = f"{percent_range(*report.first_preferred_interval)}; 50% without position bias"
+        first = f"the answer shown first was preferred in {percent(report.first_preferred)}"
+        words.append(f"{first} ({interval})")
     if report.cost_usd is not None:
         words.append(f"cost {money(report.cost_usd)}")
     yield f"Pairs were judged{on} by {name(report.judge)}: {'; '.join(words)}"
-
-
-def _sentence(one: Preference, name: Callable[[str], str], on: str) -> str:
-    names = f"{name(one.subject)} vs {name(one.reference)}, pairwise{on}"
-    gaps = [
-        f"{number:,} {what}"
-        for number, what in (
-            (one.left_out, "without two answers"),
-            (one.unjudged, "without a verdict"),
-        )
-        if number
-    ]
-    apart = f"; left out: {', '.join(gaps)}" if gaps else ""
-    if one.difference is None or one.interval is None:
-        return f"{names}: no pair was judged{apart}"
-    interval = f"{percent(one.confidence)}: {signed_range(one.interval)}"
-    return (
-        f"{names}: {one.wins:,} better, {one.losses:,} worse, {one.ties:,} tied;"
-        f" {signed_points(one.difference)} ({interval}; {p_value(one.p)}):"
-        f" {one.finding}{apart}"
-    )

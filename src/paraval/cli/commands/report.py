@@ -37,9 +37,9 @@ from paraval.report.history.history import History
 from paraval.report.history.history_formats import (
     check_history_outputs,
     history_as_dict,
+    history_text,
     write_history,
 )
-from paraval.report.history.history_table import history_text
 from paraval.report.report import Report
 from paraval.runner.baseline import resolve_baseline_for
 from paraval.runner.run import open_store

@@ -6,7 +6,7 @@ runs: which variants they share, and which claims are valid if one of them stopp
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import field, replace
 from enum import StrEnum
 from functools import cached_property
@@ -30,7 +30,7 @@ from paraval.report.compare.early_claims import TwoBooks, compared_at_any_time
 from paraval.report.contents import Choice, Contents, order_seed_of
 from paraval.report.summary.figures import WITHOUT_MATRIX
 from paraval.report.summary.tally import Summary
-from paraval.text.words import counted, listed, variant_label
+from paraval.text.words import counted, listed, some, variant_label
 
 
 class ComparedMetric(StrEnum):
@@ -233,88 +233,50 @@ def _shortened(result: TrialResult) -> TrialResult:
     return replace(result, result=replace(result.result, output=short))
 
 
-# Other differences between two sides that may explain a result: suites, parts of the suite,
-# missing verdicts.
-
-_MOST_NAMED = 5
+# ---- what else differs between two sides, and may explain a result
 
 
 def notices_of(versus: SideComparison, quote: Quote) -> Iterator[str]:
     """What else to know about the two sides, each a sentence."""
     subject, reference = versus.subject, versus.reference
     if subject.tells_run and reference.tells_run:
-        yield from _other_suite(subject, reference, quote)
-        yield from _other_parts(subject, reference, quote)
+        if subject.run.suite != reference.run.suite:
+            names = f"{quote(reference.run.suite)} and {quote(subject.run.suite)}"
+            yield f"The runs are of different suites, {names}: cases are paired by id only."
+        now, before = subject.run.parts, reference.run.parts
+        parts = dict.fromkeys((*before, *now)) if now and before else ()
+        changed = [quote(name) for name in parts if now.get(name) != before.get(name)]
+        if changed and subject.run.id != reference.run.id:
+            yield f"Changed between the runs: {some(changed, 5)}."
         if not versus.has_same_graders:
             yield "Scores are not compared: the two runs have different graders."
     for side in (reference, subject):
         yield from _unfinished(side, quote)
-    yield from _unshared(versus, quote)
-    if versus.is_any_time:
-        yield from _early(versus, quote)
-
-
-def _other_suite(subject: ComparisonSide, reference: ComparisonSide, quote: Quote) -> Iterator[str]:
-    if subject.run.suite != reference.run.suite:
-        names = f"{quote(reference.run.suite)} and {quote(subject.run.suite)}"
-        yield f"The runs are of different suites, {names}: cases are paired by id only."
-
-
-def _other_parts(subject: ComparisonSide, reference: ComparisonSide, quote: Quote) -> Iterator[str]:
-    now, before = subject.run.parts, reference.run.parts
-    if not now or not before or subject.run.id == reference.run.id:
-        return
-    changed = [name for name in dict.fromkeys((*before, *now)) if now.get(name) != before.get(name)]
-    if changed:
-        yield f"Changed between the runs: {_some(changed, quote)}."
-
-
-def _unfinished(side: ComparisonSide, quote: Quote) -> Iterator[str]:
-    run, label = side.run, _run_named(side, quote)
-    if not side.summary.trials:
-        yield f"{label} has no trials."
-    elif run.running:
-        yield f"{label} is still running{_without_result(side)}: its figures will change."
-    elif run.interrupted:
-        yield f"{label} was interrupted{_without_result(side)}."
-    elif run.held_back:
-        yield f"{label} is not complete{_without_result(side)}."
-
-
-def _run_named(side: ComparisonSide, quote: Quote) -> str:
-    """`The run 20260131-120000-abcd`; labels such as `before` make no sentence."""
-    return f"The run {quote(side.name)}"
-
-
-def _without_result(side: ComparisonSide) -> str:
-    """`, 3 trials without a result`: they count in no figure."""
-    number = side.summary.skipped
-    return f", {counted(number, 'trial')} without a result" if number else ""
-
-
-def _unshared(versus: SideComparison, quote: Quote) -> Iterator[str]:
     for side, variants in (
-        (versus.reference, versus.only_reference),
-        (versus.subject, versus.only_subject),
+        (reference, versus.only_reference),
+        (subject, versus.only_subject),
     ):
         if variants:
             only = f"{counted(len(variants), 'variant')} only in {quote(side.label)}"
-            yield f"Left out, {only}: {_some(variants, quote)}."
+            yield f"Left out, {only}: {some([*map(quote, variants)], 5)}."
+    if versus.is_any_time:
+        stopped = [one for one in (reference, subject) if one.is_stopped_early]
+        names = listed(dict.fromkeys(quote(one.name) for one in stopped))
+        may = "may stop" if any(one.run.running for one in stopped) else "could stop"
+        claims = "only claims that are valid at any time are made"
+        if versus.comparison.stopped is None:
+            claims = "the cases were not drawn in one known order, so nothing can be claimed"
+        yield f"{names} {may} early: {claims}."
 
 
-def _early(versus: SideComparison, quote: Quote) -> Iterator[str]:
-    stopped = [one for one in (versus.reference, versus.subject) if one.is_stopped_early]
-    names = listed(dict.fromkeys(quote(one.name) for one in stopped))
-    may = "may stop" if any(one.run.running for one in stopped) else "could stop"
-    if versus.comparison.stopped is None:
-        yield (
-            f"{names} {may} early, and the cases were not drawn in one known order: nothing can be"
-            " claimed."
-        )
-    else:
-        yield f"{names} {may} early: only claims that are valid at any time are made."
-
-
-def _some(names: Sequence[str], quote: Quote) -> str:
-    more = len(names) - _MOST_NAMED
-    return listed([*map(quote, names[:_MOST_NAMED]), *([f"{more:,} more"] if more > 0 else [])])
+def _unfinished(side: ComparisonSide, quote: Quote) -> Iterator[str]:
+    run, number = side.run, side.summary.skipped
+    # Labels such as `before` make no sentence.
+    label = f"The run {quote(side.name)}"
+    without = f", {counted(number, 'trial')} without a result" if number else ""
+    if not side.summary.trials:
+        yield f"{label} has no trials."
+    elif run.running:
+        yield f"{label} is still running{without}: its figures will change."
+    elif run.interrupted or run.held_back:
+        yield f"{label} {'was interrupted' if run.interrupted else 'is not complete'}{without}."

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from enum import StrEnum
 from statistics import fmean, pvariance
+from typing import NamedTuple
 
 from paraval.dataclass import dataclass
 from paraval.errors import ParavalError, RequestError
@@ -51,23 +52,14 @@ class SuiteChange:
     """`prompt changed`, `cases: 20 -> 22`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shift:
+class Shift(NamedTuple):
     """A pass rate that differs from an earlier run's, shown by paired cases."""
 
     variant: Variant | None
     """None: of the whole run."""
     since: str
     """The run it was compared with."""
-    is_since_last: bool
-    """True: that is the previous run."""
-    difference: float
-    """Now minus then, as a share."""
-    interval: tuple[float, float]
-    confidence: float
-    cases: int
-    at_any_time: bool = False
-    """True: one of the two may have stopped early, and this holds nevertheless."""
+    comparison: Comparison
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,34 +179,21 @@ _LEAST_ERRORS = 1.5
 """A mean must be this many standard errors from 0 to be examined; to be shown, about 2."""
 
 
-def shifts_between(before: Contents, now: Contents, *, is_last: bool) -> tuple[Shift, ...]:
+Found = tuple[Variant | None, Comparison]
+
+
+def shifts_between(before: Contents, now: Contents, since: str) -> tuple[Shift, ...]:
     """For the whole run, if both have the same variants, and for each variant."""
     if not (len(before.book) and len(now.book)):
         return ()
+    sides = Side(label="now"), Side(label=since)
     may_have_stopped = before.may_have_stopped or now.may_have_stopped
     found = _at_any_time(before, now) if may_have_stopped else _found(before, now)
     return tuple(
-        _shift(variant, comparison, before.run.id, is_last=is_last)
-        for variant, comparison in found
-        if comparison.finding is not Finding.NOT_SHOWN
+        Shift(variant, before.run.id, replace(one, subject=sides[0], reference=sides[1]))
+        for variant, one in found
+        if one.finding is not Finding.NOT_SHOWN
     )
-
-
-def _shift(variant: Variant | None, found: Comparison, since: str, *, is_last: bool) -> Shift:
-    assert found.passing is not None, "nothing is shown without a difference"
-    return Shift(
-        variant=variant,
-        since=since,
-        is_since_last=is_last,
-        difference=found.passing.mean,
-        interval=found.passing.interval,
-        confidence=found.confidence,
-        cases=found.cases,
-        at_any_time=found.stopped is not None,
-    )
-
-
-Found = tuple[Variant | None, Comparison]
 
 
 def _found(before: Contents, now: Contents) -> Iterator[Found]:
@@ -347,5 +326,6 @@ class EarlierRuns:
         if not made.has_cases_of(made_before):
             return entry
         is_last = before.run.id == self._last
-        shifts = shifts_between(before, contents, is_last=is_last)
+        since = "the run before" if is_last else f"run {before.run.id}"
+        shifts = shifts_between(before, contents, since)
         return replace(entry, compared_with=before.run.id, shifts=shifts)

@@ -38,7 +38,7 @@ from paraval.report.compare.variants import number_left_out
 from paraval.report.contents import Contents
 from paraval.report.gate import DropVerdict, GateVerdict, RegressionVerdict
 from paraval.report.history.history import EarlierRuns
-from paraval.report.history.history_table import points_of
+from paraval.report.history.history_formats import points_of
 from paraval.report.page.cases import (
     LARGEST_PAGE,
     CaseWriter,

@@ -9,8 +9,9 @@ import math
 import re
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, islice, pairwise
+from typing import NamedTuple
 
 from paraval.codec import finite
 from paraval.dataclass import dataclass
@@ -514,50 +515,42 @@ def tick_time(seconds: float) -> str:
 _MOST_RUNS = 40
 _MOST_SERIES = 60
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-_PANEL = (14, 64)
-"""Top and bottom of a line; the letters of changes are above it."""
+_LINE_TOP, _LINE_BOTTOM = 14, 64
+"""The letters of changes are above the line."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrendPoint:
+class TrendPoint(NamedTuple):
     """A variant in one run of a suite's history."""
 
     run: str
     series: str
     rate: float | None
     interval: Interval | None = None
-    usd: float | None = None
-    """The mean cost of a trial."""
-    seconds: float | None = None
-    """The median time of a trial."""
     changed: tuple[str, ...] = ()
     """What changed since the previous run: suite, prompt, model."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Panel:
-    """One figure of one variant, over the runs."""
+class TrendLine(NamedTuple):
+    """The pass rates of one variant, from 0 to 1 across, and down."""
 
-    heading: str
+    label: str
+    color: str
     last: str
     words: str
     dots: Sequence[tuple[float, float]]
-    """Across, and down."""
     ways: Sequence[str]
     """Paths, 1000 wide: the line is broken where a run has no figure."""
-    whiskers: Sequence[tuple[float, float, float]] = ()
-    edges: Sequence[tuple[float, str]] = ()
+    whiskers: Sequence[tuple[float, float, float]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trend:
-    """Each variant has its own charts on shared axes, so that sixty of them need neither sixty
+class Trend(NamedTuple):
+    """Each variant has its own line on a shared axis, so that sixty of them need neither sixty
     colors nor a legend."""
 
-    rows: Sequence[tuple[str, str, Sequence[Panel]]]
-    """Name, color and panels."""
+    lines: Sequence[TrendLine]
     changes: Sequence[tuple[float, str, str]]
     """Where a run is across, its letter, and what changed in it."""
+    edges: Sequence[tuple[float, str]]
     note: str
 
 
@@ -574,81 +567,55 @@ def trend(points: Sequence[TrendPoint]) -> Trend | None:
             series.setdefault(point.series, {})[number] = point
             if point.changed:
                 changed[number] = f"{one_line(point.run, 48)}: {listed(point.changed)} changed"
-    shown = list(series.items())[:_MOST_SERIES]
     first, last = (one_line(every[place], 48) for place in (-len(runs), -1))
     extent = f"{counted(len(runs), 'run')}, from {first} to {last}."
     left_out = (
         (len(every) - len(runs), "older run"),
-        (len(series) - len(shown), "variant"),
+        (max(0, len(series) - _MOST_SERIES), "variant"),
     )
     notes = [extent if len(runs) > 1 else f"One run: {first}."]
     notes += [f"{counted(number, what)} left out." for number, what in left_out if number]
+    shown = islice(series.items(), _MOST_SERIES)
     return Trend(
-        rows=[
-            (label, color_class(number, len(shown)), list(_panels(of_runs, points, len(runs))))
+        lines=[
+            _line(label, color_class(number, len(series)), of_runs, len(runs))
             for number, (label, of_runs) in enumerate(shown)
         ],
         changes=[
             ((number + 0.5) / len(runs), _LETTERS[place : place + 1], what)
             for place, (number, what) in enumerate(changed.items())
         ],
+        edges=[(_down(rate), percent(rate)) for rate in (0.0, 1.0)],
         note=" ".join(notes),
     )
 
 
-def _panels(
-    of_runs: Mapping[int, TrendPoint], points: Sequence[TrendPoint], runs: int
-) -> Iterator[Panel]:
-    """The pass rate, and what else is known of any variant."""
-    top, bottom = _PANEL
-    figures: tuple[tuple[str, str, Callable[[float], str]], ...] = (
-        ("rate", "pass rate", percent),
-        ("usd", "cost per trial", money),
-        ("seconds", "median time", duration),
+def _down(rate: float) -> float:
+    return _LINE_TOP + (_LINE_BOTTOM - _LINE_TOP - 2) * (1 - rate)
+
+
+def _line(label: str, color: str, of_runs: Mapping[int, TrendPoint], runs: int) -> TrendLine:
+    rates = {run: one.rate for run, one in of_runs.items() if one.rate is not None}
+    told = [percent(rate) for rate in rates.values()]
+    words = f"{told[0]} in one run." if told else "Unknown for all runs."
+    if len(told) > 1:
+        words = f"From {told[0]} to {told[-1]} over {counted(len(told), 'run')}: {', '.join(told)}."
+    dots = {run: ((run + 0.5) / runs, _down(rate)) for run, rate in rates.items()}
+    # Consecutive runs share a path.
+    stretches = groupby(enumerate(dots), key=lambda placed: placed[1] - placed[0])
+    return TrendLine(
+        label=label,
+        color=color,
+        last=told[-1] if told else "-",
+        words=words,
+        dots=list(dots.values()),
+        ways=[
+            "M" + "L".join(f"{1000 * dots[run][0]:.5g} {dots[run][1]:.4g}" for _, run in stretch)
+            for _, stretch in stretches
+        ],
+        whiskers=[
+            ((run + 0.5) / runs, _down(one.interval[1]), _down(one.interval[0]))
+            for run, one in of_runs.items()
+            if one.interval is not None
+        ],
     )
-    for field, heading, say in figures:
-        known = [value for one in points if (value := getattr(one, field)) is not None]
-        if not known and field != "rate":
-            continue
-        scale = Scale(low=0.0, high=1.0) if field == "rate" else scale_of(known)
-
-        def down(value: float, scale: Scale = scale) -> float:
-            return top + (bottom - top - 2) * (1 - scale.place(value))
-
-        values = {
-            run: value for run, one in of_runs.items() if (value := getattr(one, field)) is not None
-        }
-        told = [say(value) for value in values.values()]
-        dots = [((run + 0.5) / runs, down(value)) for run, value in values.items()]
-        is_rate = field == "rate"
-        yield Panel(
-            heading=heading,
-            last=told[-1] if told else "-",
-            words=_over_runs(told),
-            dots=dots,
-            ways=[
-                "M" + "L".join(f"{1000 * x:.5g} {y:.4g}" for (x, y), _ in stretch)
-                for _, same in groupby(enumerate(zip(dots, values, strict=True)), _stretch)
-                if (stretch := [pair for _, pair in same])
-            ],
-            whiskers=[
-                ((run + 0.5) / runs, down(one.interval[1]), down(one.interval[0]))
-                for run, one in of_runs.items()
-                if is_rate and one.interval is not None
-            ],
-            edges=[(down(value), say(value)) for value in (0.0, 1.0) if is_rate],
-        )
-
-
-def _over_runs(told: Sequence[str]) -> str:
-    if not told:
-        return "Unknown for all runs."
-    if len(told) == 1:
-        return f"{told[0]} in one run."
-    return f"From {told[0]} to {told[-1]} over {counted(len(told), 'run')}: {', '.join(told)}."
-
-
-def _stretch(numbered: tuple[int, tuple[tuple[float, float], int]]) -> int:
-    """The same for consecutive runs."""
-    place, (_, run) = numbered
-    return run - place
