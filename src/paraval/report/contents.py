@@ -7,10 +7,10 @@ have 100,000 of them, with answers of a megabyte.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Protocol, TextIO, runtime_checkable
+from typing import Protocol, TextIO
 
 from paraval.dataclass import dataclass
 from paraval.errors import ParavalError, RequestError
@@ -46,7 +46,7 @@ from paraval.report.summary.summary import summarize
 from paraval.report.summary.tally import Summary, Tally
 from paraval.text.suggest import nearest
 from paraval.text.terminal import one_line
-from paraval.text.words import listed
+from paraval.text.words import some
 
 # Which runs may have stopped early, and what drew the order of their cases: one rule for all
 # comparisons.
@@ -74,56 +74,52 @@ def order_seed_of(stopped: Iterable[RunInfo]) -> int | None:
 
 
 class RunSource(Protocol):
-    """A source to read a run from."""
+    """A source to read a run from. Each iterator begins at the first in plan order each time; a
+    file has no attempts, cases and exchanges."""
 
     def info(self) -> RunInfo: ...
 
-    def results(self) -> Iterator[TrialResult]:
-        """From the first each time it is called, in plan order."""
-        ...
+    def results(self) -> Iterator[TrialResult]: ...
 
     def attempts(self) -> Iterator[AttemptRecord]:
-        """All attempts by plan order and number; empty if they were not kept."""
-        ...
-
-
-@runtime_checkable
-class KnowsCases(Protocol):
-    """A source that also has the cases; files have only the answers."""
+        """All attempts by plan order and number."""
+        return iter(())
 
     def cases(self) -> Iterator[Case]:
-        """From the first each time it is called, in plan order."""
-        ...
+        return iter(())
 
     def tags(self) -> Mapping[str, tuple[str, ...]]:
         """The tags of the cases that have some, by their ids."""
-        ...
+        return {}
+
+    def exchanges(self, index: int, number: int | None = None) -> tuple[Exchange, ...]:  # noqa: ARG002 - of sources that have them
+        """What a trial's target and judges were sent in the attempt with this number; None: in the
+        one that decided it."""
+        return ()
 
 
-@runtime_checkable
-class KnowsExchanges(Protocol):
-    """A source that also has what was sent to models, agents and commands; files don't."""
+class Related:
+    """What else is known about a run: nothing, unless a store tells it."""
 
-    def exchanges(self, index: int, number: int | None = None) -> tuple[Exchange, ...]:
-        """Of the attempt with this number at a trial; None: the one that decided it."""
-        ...
+    def baseline(self, name: str) -> RunSource:
+        """A baseline by its name in RunInfo; raises ParavalError if it is gone."""
+        raise RequestError(f"there is no baseline {name}")
 
+    def earlier(self) -> Iterable[RunSource]:
+        """Earlier complete runs of the same suite, oldest first."""
+        return ()
 
-References = Callable[[str], RunSource]
-"""Finds a baseline by its name in RunInfo; raises ParavalError if it is gone."""
+    def labels(self) -> Labels:
+        """People's labels on answers of the suite."""
+        return {}
 
-Earlier = Callable[[], Iterable[RunSource]]
-"""Reads earlier complete runs of the same suite, oldest first."""
+    def pairwise(self) -> tuple[PairwiseReport, ...]:
+        """What judges said about pairs of the run's answers."""
+        return ()
 
-
-LabelsOf = Callable[[], Labels]
-"""Reads people's labels on answers of the suite."""
-
-
-RechecksOf = Callable[[], CaseBook | None]
-"""What got worse than the baseline, as it ended when it ran again; None: nothing ran again."""
-PairwiseOf = Callable[[], tuple[PairwiseReport, ...]]
-"""Reads what judges said about pairs of the run's answers."""
+    def rechecks(self) -> CaseBook | None:
+        """What got worse than the baseline, as it ended when it ran again; None: nothing did."""
+        return None
 
 
 class Trials:
@@ -143,23 +139,12 @@ class Trials:
 class Contents:
     """A run, its summary, its gate and its trials."""
 
-    def __init__(
-        self,
-        source: RunSource,
-        references: References | None = None,
-        earlier: Earlier | None = None,
-        labels: LabelsOf | None = None,
-        pairwise: PairwiseOf | None = None,
-        rechecks: RechecksOf | None = None,
-    ) -> None:
-        """Without `references`, the gate of a run with a baseline is undecided."""
-        self._source = source
-        self._labels = labels
-        self._pairwise = pairwise
-        self._rechecks = rechecks
+    def __init__(self, source: RunSource, related: Related | None = None) -> None:
+        """Without what is related, the gate of a run with a baseline is undecided."""
+        self.source = source
+        """The source of all contents."""
+        self._related = related or Related()
         self.labels_problem = ""
-        self._references = references
-        self._earlier = earlier
         self.full = False
         """Whether JSON has what was sent to models, agents and commands."""
         self.run: RunInfo = source.info()
@@ -172,8 +157,8 @@ class Contents:
     def _read(self) -> tuple[Summary, CaseBook]:
         """Summary and book, read in one pass: a run may be long, and on a slow disk."""
         book = CaseBook()
-        tags = self._source.tags() if isinstance(self._source, KnowsCases) else {}
-        return summarize(_entered(self._source.results(), book), self.run, book, tags), book
+        results = _entered(self.source.results(), book)
+        return summarize(results, self.run, book, self.source.tags()), book
 
     @property
     def summary(self) -> Summary:
@@ -205,19 +190,18 @@ class Contents:
     def judges(self) -> tuple[GraderAgreement, ...]:
         """How far graders agree with people's labels; see also `labels_problem`."""
         try:
-            labels = {} if self._labels is None else self._labels()
+            labels = self._related.labels()
         except ParavalError as error:
             # A report must not fail because of them: its run was paid for.
             self.labels_problem = error.message
             return ()
-        return agreements_of(self._source.results(), self.cases(), labels) if labels else ()
+        results, cases = self.source.results(), self.source.cases()
+        return agreements_of(results, cases, labels) if labels else ()
 
     @cached_property
     def pairwise(self) -> tuple[PairwiseReport, ...]:
         """What judges said about pairs of answers, in the direction of the comparisons."""
-        reports = () if self._pairwise is None else self._pairwise()
-        if not reports:
-            return ()
+        reports = self._related.pairwise()
         directions = {(one.subject.label, one.reference.label) for one in self.comparisons}
         return tuple(report.facing(directions) for report in reports)
 
@@ -244,18 +228,17 @@ class Contents:
         regressions = None
         if held.max_regressed is not None:
             before = None if other is None else other.book
-            again = None if self._rechecks is None else self._rechecks()
-            regressions = judge_regressions(self.book, before, held, again)
+            regressions = judge_regressions(self.book, before, held, self._related.rechecks())
         return against_baseline(drop, regressions, asked)
 
     @cached_property
     def reference(self) -> Contents | None:
         """The baseline; None if there is none, or if it can no longer be read."""
         baseline = self.run.baseline
-        if baseline is None or self._references is None:
+        if baseline is None:
             return None
         try:
-            other = Contents(self._references(baseline.name))
+            other = Contents(self._related.baseline(baseline.name))
             other.summary  # noqa: B018 - read now: later, nothing catches a missing file
         except ParavalError:
             return None
@@ -274,36 +257,17 @@ class Contents:
             order_seed=order_seed_of(stopped),
         )
 
-    @property
-    def source(self) -> RunSource:
-        """The source of all contents."""
-        return self._source
-
-    def attempts(self) -> Iterator[AttemptRecord]:
-        """All attempts by plan order and number, read again each time."""
-        return self._source.attempts()
-
-    def cases(self) -> Iterator[Case]:
-        """All cases in plan order, read again each time; empty if they were not kept."""
-        return self._source.cases() if isinstance(self._source, KnowsCases) else iter(())
-
-    def exchanges(self, index: int, number: int | None = None) -> tuple[Exchange, ...]:
-        """What a trial's target and judges were sent in the attempt with this number (None: in the
-        deciding one); empty if it was not kept."""
-        source = self._source
-        return source.exchanges(index, number) if isinstance(source, KnowsExchanges) else ()
-
     def earlier(self) -> Iterator[RunSource]:
         """Earlier complete runs of the same suite, oldest first."""
-        return iter(()) if self._earlier is None else iter(self._earlier())
+        return iter(self._related.earlier())
 
     @property
     def trials(self) -> Trials:
-        return Trials(self._source, self.summary.trials)
+        return Trials(self.source, self.summary.trials)
 
     def trials_with_cases(self) -> Iterator[tuple[TrialResult, Case | None]]:
         """Each trial with its case; None if the cases were not kept."""
-        cases = self.cases()
+        cases = self.source.cases()
         case: Case | None = None
         for result in self.trials:
             if case is None or case.id != result.case_id:
@@ -311,7 +275,7 @@ class Contents:
                 later = (one for one in cases if one.id == result.case_id)
                 case = next(later, None)
                 if case is None:
-                    cases = self.cases()
+                    cases = self.source.cases()
                     case = next((one for one in cases if one.id == result.case_id), None)
             yield result, case
 
@@ -373,14 +337,13 @@ class Part:
                 yield replace(attempt, variant=self._told(attempt.variant))
 
     def cases(self) -> Iterator[Case]:
-        return self.source.cases() if isinstance(self.source, KnowsCases) else iter(())
+        return self.source.cases()
 
     def tags(self) -> Mapping[str, tuple[str, ...]]:
-        return self.source.tags() if isinstance(self.source, KnowsCases) else {}
+        return self.source.tags()
 
     def exchanges(self, index: int, number: int | None = None) -> tuple[Exchange, ...]:
-        source = self.source
-        return source.exchanges(index, number) if isinstance(source, KnowsExchanges) else ()
+        return self.source.exchanges(index, number)
 
     def _fits(self, variant: Variant) -> bool:
         return all(
@@ -476,9 +439,7 @@ def _no_such_axis(item: str, axes: Sequence[str], name: str) -> RequestError:
 
 
 def _some(names: Sequence[str]) -> str:
-    shown = [_shown(name) for name in names[:_MOST_NAMED]]
-    more = len(names) - len(shown)
-    return listed([*shown, *([f"{more:,} more"] if more else [])])
+    return some([*map(_shown, names)], _MOST_NAMED)
 
 
 def _shown(text: str) -> str:

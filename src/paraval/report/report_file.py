@@ -20,7 +20,6 @@ from paraval.dataclass import dataclass
 from paraval.documents.json import parse_strictly
 from paraval.errors import RequestError, why
 from paraval.records import (
-    AttemptRecord,
     AttemptResult,
     Baseline,
     Failure,
@@ -31,6 +30,7 @@ from paraval.records import (
     Spend,
     TrialResult,
 )
+from paraval.report.contents import RunSource
 from paraval.report.formats.json_schema import (
     SCHEMA,
     ErrorEntry,
@@ -54,7 +54,7 @@ _LONGEST_COMPLAINT = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReportFile:
+class ReportFile(RunSource):
     """A file of trials, and what it says about their run."""
 
     path: Path
@@ -78,9 +78,6 @@ class ReportFile:
             else:
                 with _opened(self.path) as file:
                     yield from _each_once(_trials_of_lines(file))
-
-    def attempts(self) -> Iterator[AttemptRecord]:
-        return iter(())
 
 
 def source_from_file(path: str | Path) -> ReportFile:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
@@ -16,7 +16,7 @@ from paraval.records import Baseline, Plan, RunInfo
 from paraval.report.baseline_gate import points
 from paraval.report.compare.case_pairs import shared_variants
 from paraval.report.compare.case_results import CaseBook, variant_key
-from paraval.report.contents import References, book_of
+from paraval.report.contents import RunSource, book_of
 from paraval.settings import DEFAULT_MAX_DROP, Selection, is_report_file
 from paraval.statistics.anytime import betting_interval
 from paraval.statistics.drops import pairs_to_tell
@@ -183,10 +183,12 @@ def _set(name: str, suite: str, store: Store) -> str:
 # ---- whether it is usable
 
 
-def check_baseline(plan: Plan, baseline: Baseline, references: References) -> Iterator[str]:
+def check_baseline(
+    plan: Plan, baseline: Baseline, baseline_of: Callable[[str], RunSource]
+) -> Iterator[str]:
     """Notices about the baseline before the run; raises RequestError if nothing could be
     compared."""
-    wavering, cases = _shared_cases(plan, _read(baseline, references), baseline)
+    wavering, cases = _shared_cases(plan, _read(baseline, baseline_of), baseline)
     if len(wavering) < cases:
         yield (
             f"Only {len(wavering):,} of {counted(cases, 'case')} can be compared with the"
@@ -227,9 +229,9 @@ def _too_few_at_any_time(shared: int, max_drop: float) -> Iterator[str]:
         )
 
 
-def _read(baseline: Baseline, references: References) -> CaseBook:
+def _read(baseline: Baseline, baseline_of: Callable[[str], RunSource]) -> CaseBook:
     try:
-        return book_of(references(baseline.name))
+        return book_of(baseline_of(baseline.name))
     except ParavalError as error:
         raise RequestError(
             f"baseline {baseline.name} cannot be used: {error.message}",

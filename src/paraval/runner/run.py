@@ -240,12 +240,13 @@ def _with_baseline(
         return replace(plan, baseline=None), ()
     # Compares reports, which few runs do before they begin.
     from paraval.runner.baseline import check_baseline, resolve_baseline  # noqa: PLC0415 - above
-    from paraval.runner.stored_runs import references_in  # noqa: PLC0415 - above
+    from paraval.runner.stored_runs import baseline_in  # noqa: PLC0415 - above
 
     settled = resolve_baseline(plan, asked, store, resumed)
     plan, notices = replace(plan, baseline=settled.baseline), settled.notices
     if plan.baseline is not None:
-        notices = (*notices, *check_baseline(plan, plan.baseline, references_in(store)))
+        found = check_baseline(plan, plan.baseline, lambda name: baseline_in(store, name))
+        notices = (*notices, *found)
     return plan, notices
 
 

@@ -14,17 +14,17 @@ from pathlib import Path
 from typing import Any
 
 from paraval.errors import RequestError, StoreError
-from paraval.records import AttemptRecord, Case, Exchange, RunInfo, TrialResult, Variant
-from paraval.report.compare.case_results import CaseBook
-from paraval.report.contents import (
-    Earlier,
-    LabelsOf,
-    PairwiseOf,
-    RechecksOf,
-    References,
-    RunSource,
-    choice_from,
+from paraval.records import (
+    AttemptRecord,
+    Case,
+    Exchange,
+    LabelKey,
+    RunInfo,
+    TrialResult,
+    Variant,
 )
+from paraval.report.compare.case_results import CaseBook
+from paraval.report.contents import Related, RunSource, choice_from
 from paraval.report.history.history import (
     Completeness,
     EarlierRuns,
@@ -154,26 +154,63 @@ def _with_extents(entries: Iterable[HistoryEntry]) -> tuple[HistoryEntry, ...]:
     )
 
 
-def earlier_in(store: Store, run: RunInfo) -> Earlier:
-    """A function that finds the earlier complete runs of the same suite."""
+class InStore(Related):
+    """What a store knows about a run."""
 
-    def find() -> Iterable[RunSource]:
+    def __init__(self, store: Store, run: RunInfo, *, names_files: bool = True) -> None:
+        """`names_files`: whether its baseline may be a file. A run elsewhere may be a stranger's,
+        who must not choose what is read."""
+        self._store, self._run, self._names_files = store, run, names_files
+
+    def baseline(self, name: str) -> RunSource:
+        if Path(name).is_absolute() and not self._names_files:
+            raise RequestError(f"only the run itself names {name}, and the run may not be yours")
+        return baseline_in(self._store, name)
+
+    def earlier(self) -> Iterable[RunSource]:
+        run = self._run
         before = (
             one
-            for one in store.runs()
+            for one in self._store.runs()
             if one.suite == run.suite
             and order(one) < order(run)
             and standing_of(one) is Completeness.COMPLETE
         )
-        last = list(_within_reason(islice(runs_of_suites(store, before), EARLIER_RUNS)))
-        return [StoredRun(store, one) for one in reversed(last)]
+        last = list(_within_reason(islice(runs_of_suites(self._store, before), EARLIER_RUNS)))
+        return [StoredRun(self._store, one) for one in reversed(last)]
 
-    return find
+    def labels(self) -> Mapping[LabelKey, bool]:
+        return Labels(self._store.root).of(self._run.suite)
+
+    def pairwise(self) -> tuple[PairwiseReport, ...]:
+        """Oldest first."""
+        judging = judging_store(self._store)
+        if not judging.runs_folder.is_dir():
+            return ()
+        made = []
+        for one in reversed(judging.runs()):
+            if one.suite.startswith(f"{self._run.id} "):
+                asked, judged = judging.selection(one)[PAIRWISE], StoredRun(judging, one)
+                every = pairs_in(self._store, self._run, asked.get("against"))
+                gaps = (pair for pair in every if pair.answers is None)
+                made.append(pairwise_report(one, asked, judged.results(), judged.cases(), gaps))
+        return tuple(made)
+
+    def rechecks(self) -> CaseBook | None:
+        inner = recheck_store(self._store)
+        if self._run.baseline is None or not inner.runs_folder.is_dir():
+            return None
+        book = CaseBook()
+        for one in inner.runs():
+            if one.suite == rechecks_named(self._run):
+                for result in StoredRun(inner, one).results():
+                    book.add(result)
+        return book
 
 
-def labels_in(store: Store, run: RunInfo) -> LabelsOf:
-    """A function that reads people's labels on answers of the run's suite."""
-    return lambda: Labels(store.root).of(run.suite)
+def baseline_in(store: Store, name: str) -> RunSource:
+    """A run of the store, or a report file."""
+    return source_from_file(name) if is_report_file(name) else StoredRun(store, store.find(name))
 
 
 def judging_store(store: Store) -> Store:
@@ -188,42 +225,6 @@ def recheck_store(store: Store) -> Store:
 def rechecks_named(run: RunInfo) -> str:
     """The suite that the rechecks of a run have."""
     return f"{run.id} recheck"
-
-
-def rechecks_in(store: Store, run: RunInfo) -> RechecksOf:
-    """A function that reads how what got worse than the baseline ended when it ran again."""
-
-    def find() -> CaseBook | None:
-        inner = recheck_store(store)
-        if run.baseline is None or not inner.runs_folder.is_dir():
-            return None
-        book = CaseBook()
-        for one in inner.runs():
-            if one.suite == rechecks_named(run):
-                for result in StoredRun(inner, one).results():
-                    book.add(result)
-        return book
-
-    return find
-
-
-def pairwise_in(store: Store, run: RunInfo) -> PairwiseOf:
-    """A function that reads what judges said about pairs of the run's answers, oldest first."""
-
-    def find() -> tuple[PairwiseReport, ...]:
-        judging = judging_store(store)
-        if not judging.runs_folder.is_dir():
-            return ()
-        made = []
-        for one in reversed(judging.runs()):
-            if one.suite.startswith(f"{run.id} "):
-                asked, judged = judging.selection(one)[PAIRWISE], StoredRun(judging, one)
-                every = pairs_in(store, run, asked.get("against"))
-                gaps = (pair for pair in every if pair.answers is None)
-                made.append(pairwise_report(one, asked, judged.results(), judged.cases(), gaps))
-        return tuple(made)
-
-    return find
 
 
 def pairs_in(store: Store, info: RunInfo, against: str | None) -> Iterator[AnswerPair]:
@@ -283,14 +284,7 @@ def _code_of(selection: Mapping[str, Any]) -> str | None:
 
 def report_of(store: Store, run: RunInfo) -> Report:
     """The report of a run in its store."""
-    return Report(
-        StoredRun(store, run),
-        references_in(store),
-        earlier_in(store, run),
-        labels_in(store, run),
-        pairwise_in(store, run),
-        rechecks_in(store, run),
-    )
+    return Report(StoredRun(store, run), InStore(store, run))
 
 
 def load_report(run: str = "last", *, store: str | Path | None = None) -> Report:
@@ -303,14 +297,3 @@ def load_report(run: str = "last", *, store: str | Path | None = None) -> Report
     if Path(info.folder).parent != opened.runs_folder:
         return Report(StoredRun(opened, info))  # It may be a stranger's: it names no file to read.
     return report_of(opened, info)
-
-
-def references_in(store: Store) -> References:
-    """Finds the baselines of this store's runs."""
-
-    def find(name: str) -> RunSource:
-        if is_report_file(name):
-            return source_from_file(name)
-        return StoredRun(store, store.find(name))
-
-    return find

@@ -31,13 +31,9 @@ from paraval.report.page.rendering import policy, style
 from paraval.report.report import Report
 from paraval.runner.comparisons import SideFinder, held_against
 from paraval.runner.stored_runs import (
-    earlier_in,
+    InStore,
     history_of,
-    labels_in,
     order,
-    pairwise_in,
-    rechecks_in,
-    references_in,
 )
 from paraval.store.connection import RUN_FILE, fingerprint, has_run
 from paraval.store.folder import is_run_id
@@ -373,7 +369,7 @@ class Viewer:
     def _judged(self, info: RunInfo) -> Markup:
         try:
             with self._store.reader(info) as reader:
-                gate = Report(reader, references_in(self._store)).gate
+                gate = Report(reader, InStore(self._store, info)).gate
         except ParavalError as error:
             return render("verdict.html", verdict="unknown", mark="?", sentence=error.message)
         return render(
@@ -455,13 +451,9 @@ class Viewer:
         info = self._info(request.match_info["id"])
 
         def written() -> str:
-            store, file = self._store, io.StringIO()
-            more = (
-                *(earlier_in(store, info), labels_in(store, info)),
-                *(pairwise_in(store, info), rechecks_in(store, info)),
-            )
-            with store.reader(info) as reader:
-                write_page(Report(reader, references_in(store), *more), file)
+            file = io.StringIO()
+            with self._store.reader(info) as reader:
+                write_page(Report(reader, InStore(self._store, info)), file)
             return file.getvalue()
 
         return _report_page(await asyncio.to_thread(written), [info])

@@ -56,7 +56,7 @@ from paraval.report.summary.tally import Summary
 from paraval.runner.comparisons import SideFinder, alone, held_against
 from paraval.runner.pairwise import PairwiseRequest, judge_pairs
 from paraval.runner.run import open_store
-from paraval.runner.stored_runs import pairwise_in
+from paraval.runner.stored_runs import InStore
 from paraval.settings import Options, Selection
 from paraval.store.baselines import Baselines, SetBaseline
 from paraval.store.store import Store
@@ -265,7 +265,7 @@ def show_pairs(
     if info.source is None:
         raise RequestError(f"run {info.id} has no suite file, whose models could judge")
     judged = judge_pairs_shown(store, suite_from(Path(info.source)), request, selection, showing)
-    (report,) = [one for one in pairwise_in(store, info)() if one.run == judged.id]
+    (report,) = [one for one in InStore(store, info).pairwise() if one.run == judged.id]
     if as_json:
         print_shown(lambda _: to_json(to_data(report, Style.SHOWN)))
     else:

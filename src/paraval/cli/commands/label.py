@@ -25,7 +25,7 @@ from paraval.report.files import check_place, write_whole
 from paraval.report.formats.csv import inert
 from paraval.report.judge_agreement import agreement_sentence
 from paraval.runner.run import open_store
-from paraval.runner.stored_runs import StoredRun, labels_in
+from paraval.runner.stored_runs import InStore, StoredRun
 from paraval.settings import Options
 from paraval.store.labels import Labels
 from paraval.store.store import Store
@@ -111,7 +111,7 @@ def label_command(run: str, store: Path | None, **given: Any) -> int:
             _write_csv(given["target"], opened, info, sample, labels.of(info.suite), grader)
             return 0
         _ask_all(opened, info, sample, labels, grader)
-    contents = Contents(StoredRun(opened, info), labels=labels_in(opened, info))
+    contents = Contents(StoredRun(opened, info), InStore(opened, info))
     for one in contents.judges:
         if one.grader == grader:
             click.echo(agreement_sentence(one, one_line(grader, _LONGEST_LINE)))

@@ -29,7 +29,7 @@ from paraval.cli.options import (
 from paraval.cli.output import command_to_resume, print_shown
 from paraval.cli.suites import suite_of
 from paraval.errors import RequestError
-from paraval.report.contents import Choice, Part, References, RunSource, axes_in, require_trials
+from paraval.report.contents import Choice, Part, axes_in, require_trials
 from paraval.report.files import check_output_paths, write_files
 from paraval.report.formats.json import AsJson, to_json
 from paraval.report.formats.run_text import TextDetail, run_text
@@ -44,13 +44,9 @@ from paraval.report.report import Report
 from paraval.runner.baseline import resolve_baseline_for
 from paraval.runner.run import open_store
 from paraval.runner.stored_runs import (
+    InStore,
     StoredRun,
-    earlier_in,
     history_of,
-    labels_in,
-    pairwise_in,
-    rechecks_in,
-    references_in,
 )
 from paraval.settings import Options, is_race
 from paraval.store.store import Store
@@ -106,17 +102,12 @@ def report_command(
     check_output_paths(outputs)
     baseline = resolve_baseline_for(info, asked, opened)
     with opened.reader(info) as reader:
-        references = references_in(opened)
-        if asked.baseline is None and Path(info.folder).parent != opened.runs_folder:
-            references = _only_runs(references)
-        report = Report(
-            reader,
-            references,
-            earlier_in(opened, info),
-            labels_in(opened, info),
-            pairwise_in(opened, info),
-            rechecks_in(opened, info),
-        )
+        is_own = Path(info.folder).parent == opened.runs_folder
+        names_files = is_own or asked.baseline is not None
+        report = Report(reader, InStore(opened, info, names_files=names_files))
+        if baseline is not None and Path(baseline.name).is_absolute() and not names_files:
+            why = "only the run itself names it, and the run may not be yours"
+            talk(f"note: the baseline {baseline.name} is not read: {why}; name it with --baseline")
         report.hold_against(baseline)
         report.full = full
         if as_json:
@@ -130,19 +121,6 @@ def report_command(
             talk(f"Wrote {listed([str(path) for path in outputs])}")
         report_to_github(report)
         return report.exit_code if check else 0
-
-
-def _only_runs(references: References) -> References:
-    """Find runs only, no files: the run may be a stranger's, who must not choose what is read."""
-
-    def find(name: str) -> RunSource:
-        if Path(name).is_absolute():
-            why = "only the run itself names it, and the run may not be yours"
-            talk(f"note: the baseline {name} is not read: {why}; name it with --baseline")
-            raise RequestError(why)
-        return references(name)
-
-    return find
 
 
 # ---- over several runs

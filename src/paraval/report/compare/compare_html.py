@@ -47,7 +47,7 @@ def versus_page(versus: SideComparison, drop: DropVerdict | None) -> str:
     lists = changed_cases(versus, _line, _MOST_CASES, _MOST_ANSWERS)
     answered = [case for one in lists for case in one.cases if case.subject is not None]
     ids = {case.subject.case_id for case in answered if case.subject is not None}
-    known = {case.id: case for case in versus.subject.contents.cases() if case.id in ids}
+    known = {case.id: case for case in versus.subject.contents.source.cases() if case.id in ids}
     every = [versus.comparison, *(comparison for _, comparison in versus.by_variant)]
     subject, reference = versus.subject, versus.reference
     title = f"{versus.comparison.subject.label} vs {versus.comparison.reference.label}"
@@ -103,7 +103,7 @@ def _both_answers(
     for side, one in ((versus.reference, case.reference), (versus.subject, case.subject)):
         # Named by its side: the variant is that of the list, and the same in both.
         result = replace(one, variant={"side": side.label})
-        sent = columns.asked(result, side.contents.exchanges(result.index))
+        sent = columns.asked(result, side.contents.source.exchanges(result.index))
         columns.add(result, columns.body(result, side.run, (), sent))
     return rendered(
         "compared_case.html",

@@ -54,7 +54,7 @@ def _trials(contents: Contents) -> Iterator[dict[str, Any]]:
     for result, case in contents.trials_with_cases():
         entry = trial_as_dict(result, case)
         if contents.full:
-            entry["exchanges"] = exchanges_data(contents.exchanges(result.index))
+            entry["exchanges"] = exchanges_data(contents.source.exchanges(result.index))
         yield entry
 
 

@@ -90,7 +90,7 @@ def _once(_contents: Contents) -> Iterable[str]:
 
 
 def _metadata(contents: Contents) -> Iterable[str]:
-    return dict.fromkeys(key for case in contents.cases() for key in case.metadata)
+    return dict.fromkeys(key for case in contents.source.cases() for key in case.metadata)
 
 
 def _axes(contents: Contents) -> Iterable[str]:

@@ -293,7 +293,7 @@ class CaseWriter:
         self._contents, self._run, self._file = contents, contents.run, file
         self._linked_cases, self._linked_trials = linked_cases, linked_trials
         self._largest, self._used = largest, used
-        self._attempts = contents.attempts()
+        self._attempts = contents.source.attempts()
         self._next = next(self._attempts, None)
         self._in_short = self._left_out = 0
 
@@ -370,7 +370,7 @@ class CaseWriter:
         room = self._largest * (_FOR_PASSED if passed else _FOR_UNPASSED) - self._used
         # Reading and rendering what will not be shown takes as long as showing it.
         if (expected := _expected_size(result)) <= room:
-            asked = columns.asked(result, self._contents.exchanges(result.index))
+            asked = columns.asked(result, self._contents.source.exchanges(result.index))
             if expected + len(asked) > room:
                 asked = rendered("not_asked.html", command=show_command(result, self._run))
             body = columns.body(result, self._run, attempts, asked)

@@ -380,7 +380,7 @@ def _top(contents: Contents) -> dict[str, Any]:
         "closing": closing_sentences(contents, lambda text: one_line(text, 500)),
         "deeds": list(deed_sections(summary, lambda text: one_line(text, 200))),
         "scatter": scatter(quality_costs(summary, contents.book)),
-        "over_time": over_time(attempt_spans(contents.attempts()), held),
+        "over_time": over_time(attempt_spans(contents.source.attempts()), held),
         "trend": trend(past),
         "judged": summary.judged,
         "filters": filters_of(contents.book),
