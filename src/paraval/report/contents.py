@@ -25,7 +25,7 @@ from paraval.records import (
     Variant,
     value_text,
 )
-from paraval.report.baseline_gate import gone, judge_drop
+from paraval.report.baseline_gate import judge_drop, judge_regressions
 from paraval.report.compare.best_variant import BestVariant, best_variant
 from paraval.report.compare.case_results import CaseBook
 from paraval.report.compare.comparison import Comparison
@@ -41,7 +41,6 @@ from paraval.report.gate import (
 )
 from paraval.report.judge_agreement import GraderAgreement, Labels, agreements_of
 from paraval.report.pairwise import PairwiseReport
-from paraval.report.regressions import judge_regressions
 from paraval.report.summary.summary import summarize
 from paraval.report.summary.tally import Summary, Tally
 from paraval.text.suggest import nearest
@@ -246,12 +245,10 @@ class Contents:
 
     def _drop(self, baseline: Baseline) -> DropVerdict:
         other = self.reference
-        if other is None:
-            return gone(baseline)
-        stopped = [one.run for one in (self, other) if one.may_have_stopped]
+        stopped = [one.run for one in (self, other) if one is not None and one.may_have_stopped]
         return judge_drop(
             self.book,
-            other.book,
+            None if other is None else other.book,
             baseline,
             at_any_time=bool(stopped),
             order_seed=order_seed_of(stopped),

@@ -236,25 +236,8 @@ def _gap(one: float | None, other: float | None) -> float | None:
 
 def _score_gap(one: Mapping[Graders, float], other: Mapping[Graders, float]) -> float | None:
     """The mean difference of scores by the same graders; None if there are none."""
-    gaps = [
-        score - other[same]
-        for graders, score in one.items()
-        if (same := _same_graders(graders, other)) is not None
-    ]
+    gaps = [score - other[graders] for graders, score in one.items() if graders in other]
     return _mean(gaps) if gaps else None
-
-
-def _same_graders(graders: Graders, others: Mapping[Graders, float]) -> Graders | None:
-    """The same graders among the others. Earlier versions called every Python grader `python`."""
-    if graders in others:
-        return graders
-    for one in others:
-        differing = set(graders) - set(one), set(one) - set(graders)
-        if len(graders) == len(one) and any(
-            all(name.partition("#")[0] == "python" for name in names) for names in differing
-        ):
-            return one
-    return None
 
 
 def _mean(values: Sequence[float | None]) -> float:
