@@ -267,13 +267,12 @@ like a secret. In templates, write `${{NAME}}` for a literal `${NAME}`.
 
 ### Shell scripts
 
-With `shell: true` a value never becomes part of the script: the shell gets it in a variable, so it
-stays one word and is not executed, whatever it contains. A field is allowed in plain code, inside
-double quotes, in `$( )` and in a here-document. Inside single quotes or backticks, after `eval`, in
-`sh -c "..."`, in what is piped to a shell or to Python, in arithmetic, and wherever else this
-guarantee would not hold, it is an error when the suite is loaded. What happens to the value after
-that is up to you: a program that reads an argument as code (`python -c`, `awk`, `ssh`, `eval "$x"`)
-must get the value as a separate argument: `python -c 'import sys; print(sys.argv[1])' {input}`.
+With `shell: true` fields are variables of the shell: `grep "$input" notes.txt`. There are `$input`,
+`$case_id`, `$repeat`, `$folder`, `$python`, `$suite`, `$workspace`, one for each axis, and one for
+each key of an input or of metadata that is a mapping: `$input_question`, `$metadata_region` (other
+characters than letters and digits become `_`). Mappings and lists are JSON. A value never becomes
+part of the script, so quote it, as always in a shell. Braces are the shell's own: `{input}` is an
+error, with the variable to write instead.
 """
 
 CASES = """\

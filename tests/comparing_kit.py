@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
-from paraval.records import AttemptResult, Failure, Outcome, RunInfo, Spend, TrialResult, Variant
+from paraval.records import (
+    AttemptResult,
+    Failure,
+    Grade,
+    Outcome,
+    Output,
+    RunInfo,
+    Spend,
+    TrialResult,
+    Variant,
+)
 from paraval.report.compare.case_results import CaseBook
+from paraval.report.contents import RunSource
 
 ENDS = {"P": Outcome.PASSED, "F": Outcome.FAILED, "E": Outcome.TIMEOUT, "S": Outcome.SKIPPED}
 
@@ -20,18 +32,26 @@ def trial(
     seconds: float = 1.0,
     usd: float | None = None,
     repeat: int = 1,
+    text: str | None = None,
+    why: str = "",
 ) -> TrialResult:
+    """`why`: what a grader says of it."""
     outcome = ENDS[end]
     if score is None and outcome.is_judged:
         score = float(outcome is Outcome.PASSED)
-    error = None if outcome.is_judged else Failure(kind=outcome, message="no answer")
+    is_passed, score = outcome is Outcome.PASSED, score if outcome.is_judged else None
+    grade = Grade(score=score or 0.0, passed=is_passed, reason=why, grader="contains")
     return TrialResult(
         index=0,
         case_id=case,
         variant=variant,
         repeat=repeat,
         result=AttemptResult(
-            outcome=outcome, score=score if outcome.is_judged else None, error=error
+            outcome=outcome,
+            score=score,
+            output=None if text is None else Output(text=text),
+            grades=(grade,) if why and outcome.is_judged else (),
+            error=None if outcome.is_judged else Failure(kind=outcome, message="no answer"),
         ),
         attempts=1,
         total_s=seconds,
@@ -77,3 +97,17 @@ def run_info(**other: Any) -> RunInfo:
         "fail_under": None,
     }
     return RunInfo(**(usual | other))
+
+
+class Kept(RunSource):
+    """A source of results."""
+
+    def __init__(self, trials: list[TrialResult], **info: Any) -> None:
+        self._trials = [replace(one, index=index) for index, one in enumerate(trials)]
+        self._info = run_info(**{"trials": len(trials), "done": len(trials)} | info)
+
+    def info(self) -> RunInfo:
+        return self._info
+
+    def results(self) -> Iterator[TrialResult]:
+        return iter(self._trials)

@@ -16,6 +16,7 @@ import pytest
 
 from tests.forked import Forks
 
+pytest.register_assert_rewrite("tests.golden_kit")
 # An example that takes long tells of a busy machine, and of nothing else.
 hypothesis.settings.register_profile("unhurried", deadline=None)
 hypothesis.settings.load_profile("unhurried")

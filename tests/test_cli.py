@@ -448,7 +448,7 @@ def test_logs_are_whole_and_by_attempt(write: WriteSuite, paraval: Paraval) -> N
         "suite.yaml",
         """
         cases: [{id: a}, {id: b}]
-        target: {shell: true, command: "for i in 1 2 3; do echo {case.id}; sleep 0.05; done"}
+        target: {shell: true, command: "for i in 1 2 3; do echo $case_id; sleep 0.05; done"}
         """,
     )
     paraval("run", "suite.yaml", "-j", "2")

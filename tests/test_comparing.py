@@ -14,6 +14,7 @@ from hypothesis import given, settings, strategies as st
 from paraval.records import TrialResult
 from paraval.report.compare.case_pairs import UnpairableError, pair_books
 from paraval.report.compare.case_results import CaseBook
+from paraval.report.compare.claims import figure_lines
 from paraval.report.compare.comparison import (
     CaseChanges,
     Comparison,
@@ -27,7 +28,6 @@ from paraval.report.compare.comparison import (
     Side,
 )
 from paraval.report.compare.compute import adjusted, compare, finding_of, resamples_for
-from paraval.report.compare.sentences import figure_lines
 from paraval.statistics.pairs import paired_interval
 from tests.comparing_kit import book_of, by_mode, trial, trials_of
 

@@ -8,7 +8,7 @@ import math
 import random
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from itertools import product
 from typing import Any
@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from wcwidth import wcswidth
 
-from paraval.records import AttemptRecord, RunInfo, Scalar, StopRule, TrialResult
+from paraval.records import Scalar, StopRule
 from paraval.report.compare.case_results import CaseBook
 from paraval.report.compare.comparison import Comparison, Finding, Method
 from paraval.report.compare.variants import comparisons_of, number_left_out
@@ -26,7 +26,7 @@ from paraval.report.formats.run_text import AsMarkdown, TextDetail, run_text
 from paraval.report.report import Report
 from paraval.statistics.anytime import drawn_order
 from paraval.text.tables import Page
-from tests.comparing_kit import book_of, by_mode, run_info, trial, trials_of
+from tests.comparing_kit import Kept, book_of, by_mode, run_info, trial, trials_of
 from tests.conftest import Paraval, WriteSuite
 from tests.test_report import HOSTILE
 
@@ -173,23 +173,6 @@ def test_a_stopped_comparison_without_any_pair_claims_nothing() -> None:
 # ---- in reports
 
 
-class Kept:
-    """A source of results."""
-
-    def __init__(self, trials: list[TrialResult], **info: Any) -> None:
-        self._trials = trials
-        self._info = replace(run_info(trials=len(trials), done=len(trials)), **info)
-
-    def info(self) -> RunInfo:
-        return self._info
-
-    def results(self) -> Iterator[TrialResult]:
-        return iter(self._trials)
-
-    def attempts(self) -> Iterator[AttemptRecord]:
-        return iter(())
-
-
 def report_of(ends: Mapping[Scalar, Iterable[str]], axis: str = "mode", **info: Any) -> Report:
     return Report(Kept(trials_of(axis, ends), **info))
 
@@ -207,15 +190,8 @@ def written(report: Report, form: AsJson | AsMarkdown) -> str:
 def test_the_terminal_shows_the_comparison_between_the_table_and_the_lists() -> None:
     report = report_of({"without-mcp": "F" * 8 + "P" * 12, "with-mcp": "P" * 19 + "F"})
     blocks = shown(report).split("\n\n")
-    assert blocks[0].startswith("variant")
-    assert blocks[1] == (
-        "Compared by mode (95% confidence interval):\n"
-        "  with-mcp vs without-mcp  +35 points (+5 to +58)  better\n"
-        "    time of a typical case: the same\n"
-        "    regressed: c19\n"
-        "    fixed: c0, c1, c2 and 5 more"
-    )
-    assert blocks[2].startswith("9 failed")
+    starts = ("variant", "Compared by mode (95% confidence interval):\n", "9 failed")
+    assert all(map(str.startswith, blocks, starts))
     colored = run_text(report, Page(width=80, color=True, unicode=True))
     assert "\x1b[32m  +35 points (+5 to +58)\x1b[0m  better" in colored
     verbose = run_text(report, Page(), TextDetail(verbose=True))
@@ -280,14 +256,8 @@ def test_json_tells_every_field_of_a_comparison() -> None:
     (made,) = report.comparisons
     unreported = {"spread", "passed_subject", "passed_reference"}
     assert set(told) == {*made.__dataclass_fields__, "sentence"} - unreported
-    assert told["subject"] == {"label": "a", "choice": {"mode": "a"}, "run": None}
     assert told["reference"]["choice"] == {"mode": "nan"}
-    assert told["finding"] == "no difference shown"
-    assert told["passing"]["method"] == "sign-flip permutation"
-    assert told["left_out"]["unjudged_subject"] == ["c2"]
-    assert told["turned"]["flaky"] == ["c1"]
     assert told["sentence"] == "a passed 3/4, mode=nan 2/4; 2 cases are too few to generalize"
-    assert told["pass_at"] == []
     assert set(told) == set(report_schema()["$defs"]["ComparisonEntry"]["properties"])
 
 

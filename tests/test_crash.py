@@ -40,7 +40,7 @@ def test_ten_random_kills_lose_and_double_nothing_and_leave_no_process(tmp_path:
 SUITE = """
     name: resumable
     cases: [{id: a}, {id: b}, {id: c}]
-    target: {command: "echo {case.id} >> calls; [ {case.id} != b ] || [ -e mended ]", shell: true}
+    target: {command: "echo $case_id >> calls; [ $case_id != b ] || [ -e mended ]", shell: true}
 """
 
 

@@ -23,7 +23,7 @@ SUITE = """
 name: foreign
 cases: [{id: first}, {id: second}]
 workspace: {folder: template}
-target: {shell: true, command: "echo new > changed.txt; echo printed by {case.id}"}
+target: {shell: true, command: "echo new > changed.txt; echo printed by $case_id"}
 """
 
 

@@ -19,9 +19,8 @@ from paraval.cli.commands.run import run_command
 from paraval.cli.error_messages import EXIT_WRONG_REQUEST, exit_code_of
 from paraval.cli.github import gate_annotations
 from paraval.codec import Style, to_data
-from paraval.errors import ParavalError, RequestError
+from paraval.errors import ParavalError
 from paraval.records import (
-    AttemptRecord,
     AttemptResult,
     Baseline,
     Case,
@@ -33,12 +32,11 @@ from paraval.records import (
     TrialResult,
     Variant,
 )
-from paraval.report.baseline_gate import judge_drop
+from paraval.report.baseline_gate import judge_drop, judge_regressions
 from paraval.report.compare.case_results import CaseBook
-from paraval.report.contents import Contents, RunSource, order_seed_of
+from paraval.report.contents import Contents, Related, RunSource, order_seed_of
 from paraval.report.formats.run_text import AsMarkdown, run_text
 from paraval.report.gate import DropVerdict, GateVerdict, RegressionVerdict
-from paraval.report.regressions import judge_regressions
 from paraval.report.report import Report
 from paraval.runner.baseline import check_baseline
 from paraval.statistics.anytime import drawn_order
@@ -160,8 +158,7 @@ def test_repeats_count_as_one_case() -> None:
     now = [(f"case-{n % 6}", NOTHING, "+") for n in range(60)]
     drop = judged(now, now)
     assert drop.verdict is GateVerdict.UNKNOWN
-    assert drop.change is not None
-    assert drop.change.cases == 6
+    assert drop.cases == 6
 
 
 def test_the_promise_is_kept_by_simulation() -> None:
@@ -195,7 +192,7 @@ def test_one_variant_that_dropped_misses_the_gate_although_the_whole_did_not() -
     now = [told for one in others for told in one] + ends("+" * 36 + "-" * 24, {"model": "small"})
     drop = judged(now, before)
     assert drop.verdict is GateVerdict.MISSED
-    assert list(drop.dropped) == ["small"]
+    assert [one.variant for one in drop.dropped_variants] == ["small"]
     assert "20260131-120000-abcd with small (−40 points, 99.5% CI " in drop.sentence
 
 
@@ -203,7 +200,7 @@ def test_a_variant_that_dropped_less_than_is_allowed_does_not_miss_it() -> None:
     before = ends("+" * 400, SMALL) + ends("+" * 400, LARGE)
     now = ends("+" * 388 + "-" * 12, SMALL) + ends("+" * 400, LARGE)
     drop = judged(now, before)
-    assert not drop.dropped
+    assert not drop.dropped_variants
     assert drop.verdict is GateVerdict.MET
 
 
@@ -214,8 +211,7 @@ def test_only_shared_variants_are_compared_in_whatever_order_their_axes_are() ->
         ends("+" * 80, other_order) + ends("-" * 80, LARGE),
     )
     assert drop.verdict is GateVerdict.MET
-    assert drop.change is not None
-    assert drop.change.mean == 0
+    assert drop.difference == 0
 
 
 def test_a_single_variant_on_each_side_is_compared_whatever_it_is_called() -> None:
@@ -228,7 +224,7 @@ def test_where_these_two_differ_both_are_named() -> None:
     drop = judged(now, before)
     assert drop.sentence == (
         "Gate passed: no drop of more than 5 points against 20260131-120000-abcd (0 points,"
-        " opus vs haiku, 95% CI −4.5 to +3.4, 80 cases)"
+        " opus vs haiku, 95% CI −5 to +3, 80 cases)"
     )
     assert "opus vs haiku" in judged(now[:3], before[:3]).sentence
     assert "opus vs another variant" in judged(now, ends("+" * 80, {"model": "`x`"})).sentence
@@ -265,8 +261,7 @@ def test_cases_that_one_side_lacks_are_said_and_left_out() -> None:
 def test_errors_are_left_out_and_are_no_wrong_answers() -> None:
     drop = judged(ends("+" * 99 + "!"), ends("+" * 100))
     assert drop.verdict is GateVerdict.MET
-    assert drop.change is not None
-    assert (drop.change.cases, drop.change.mean) == (99, 0)
+    assert (drop.cases, drop.difference) == (99, 0)
     assert drop.unjudged == 1
     assert drop.if_errors == pytest.approx((-0.01, 0))
 
@@ -277,8 +272,8 @@ def test_errors_that_could_turn_the_answer_hide_it() -> None:
     assert ": errors and skipped trials could make it −6 to 0 points" in drop.sentence
     drop = judged(ends("-" * 20 + "+" * 20 + "!" * 60), ends("+" * 40 + "-" * 60))
     assert drop.verdict is GateVerdict.UNKNOWN
-    assert drop.change is not None
-    assert drop.change.interval[1] < -0.05
+    assert drop.interval is not None
+    assert drop.interval[1] < -0.05
 
 
 def test_what_was_skipped_hides_the_answer_too() -> None:
@@ -330,16 +325,14 @@ def test_what_an_early_stop_left_out_hides_nothing_and_is_counted() -> None:
 def test_cases_beyond_the_first_that_has_not_run_do_not_count() -> None:
     """Which of them happened to end may depend on how they ended."""
     drop = at_any_time("+" * 30 + "0" + "-" * 29, "+" * 60, max_drop=0.2)
-    assert drop.change is not None
-    assert (drop.change.mean, drop.change.cases) == (0, 30)
+    assert (drop.difference, drop.cases) == (0, 30)
     assert drop.verdict is GateVerdict.MET
     assert "no case has a verdict in both runs" in at_any_time("0" + "+" * 59, "+" * 60).sentence
 
 
 def test_errors_among_the_first_cases_are_passed_over_and_hide_what_they_hide() -> None:
     drop = at_any_time("+" * 20 + "!" * 10 + "+" * 20 + "0" * 10, "+" * 60, max_drop=0.15)
-    assert drop.change is not None
-    assert (drop.change.cases, drop.unjudged) == (40, 10)
+    assert (drop.cases, drop.unjudged) == (40, 10)
     assert drop.if_errors == (-0.2, 0)
     assert drop.verdict is GateVerdict.UNKNOWN
     assert ": errors and skipped trials could make it −20 to 0 points" in drop.sentence
@@ -359,16 +352,15 @@ def test_a_variant_counts_as_far_as_it_ran_itself() -> None:
     before = both("+" * 60, "+" * 60)
     now = both("-" * 40 + "+" * 20, "+" * 3 + "0" * 57)
     drop = judge_drop(now, before, BASELINE, at_any_time=True, order_seed=7)
-    assert drop.change is not None
-    assert drop.change.cases == 3
+    assert drop.cases == 3
     assert drop.verdict is GateVerdict.MISSED
-    assert [one.cases for one in drop.dropped.values()] == [60]
+    assert [one.cases for one in drop.dropped_variants] == [60]
 
 
 def test_without_a_known_order_nothing_is_claimed_of_a_run_that_may_stop() -> None:
     told = book(ends("+" * 200))
     drop = judge_drop(told, told, BASELINE, at_any_time=True)
-    assert (drop.verdict, drop.change) == (GateVerdict.UNKNOWN, None)
+    assert (drop.verdict, drop.difference) == (GateVerdict.UNKNOWN, None)
     assert drop.sentence == (
         "Gate undecided: drop against 20260131-120000-abcd undecided: one of the runs may stop"
         " early, and they have no known case order in common, as runs with the same seed have"
@@ -379,7 +371,7 @@ def test_nothing_at_all_can_be_judged() -> None:
     for now, before in (("", ""), ("!", "+"), ("+", "!"), ("!!", "!!"), ("+", "")):
         drop = judged(ends(now), ends(before))
         assert drop.verdict is GateVerdict.UNKNOWN
-        assert drop.change is None
+        assert drop.difference is None
 
 
 # ---- names of others
@@ -413,7 +405,7 @@ def test_names_that_could_act_are_not_in_the_sentence(label: str) -> None:
 
 
 @dataclass(frozen=True)
-class FakeRun:
+class FakeRun(RunSource):
     """A run that was never run."""
 
     told: Sequence[Told]
@@ -442,21 +434,22 @@ class FakeRun:
     def results(self) -> Iterator[TrialResult]:
         return trials(self.told)
 
-    def attempts(self) -> Iterator[AttemptRecord]:
-        return iter(())
+
+@dataclass(frozen=True)
+class Before(Related):
+    """What is known about a run is its baseline, if it is not gone."""
+
+    run: RunSource | None
+
+    def baseline(self, name: str) -> RunSource:
+        assert name == BASELINE.name
+        return self.run or Related.baseline(self, name)
 
 
 def report_of(now: str, before: str | None, **facts: object) -> Report:
     run = FakeRun(ends(now))
     run = replace(run, run=replace(run.run, **facts))  # type: ignore[arg-type]  # facts of a run
-
-    def reference(name: str) -> RunSource:
-        assert name == BASELINE.name
-        if before is None:
-            raise RequestError("there is no such run")
-        return FakeRun(ends(before))
-
-    return Report(run, reference)
+    return Report(run, Before(None if before is None else FakeRun(ends(before))))
 
 
 def test_with_a_baseline_alone_not_every_trial_must_pass() -> None:
@@ -560,7 +553,7 @@ def test_two_runs_that_may_stop_are_compared_if_they_drew_one_order() -> None:
 def test_a_gate_claims_nothing_of_runs_that_drew_different_orders(seed: int, code: int) -> None:
     """As a comparison of the two does."""
     stops = FakeRun(ends("+" * 120), replace(FakeRun([]).run, stop=StopRule(), seed=3))
-    gate = Report(stops, lambda _: replace(stops, run=replace(stops.run, seed=seed))).gate
+    gate = Report(stops, Before(replace(stops, run=replace(stops.run, seed=seed)))).gate
     assert gate.exit_code == code
     assert ("no known case order in common" in gate.sentence) is (code == 3)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,10 @@ from click.testing import CliRunner
 import paraval as api
 from paraval.cli.commands.report import history_command
 from paraval.errors import ParavalError
+from paraval.report.contents import Related, RunSource
 from paraval.report.formats.json import AsJson
 from paraval.report.report import Report
-from paraval.runner.stored_runs import EARLIER_RUNS, StoredRun, earlier_in, history_of
+from paraval.runner.stored_runs import EARLIER_RUNS, InStore, StoredRun, history_of
 from paraval.settings import Selection
 from paraval.store.reader import RunReader
 from paraval.store.store import Store
@@ -152,15 +153,6 @@ def test_a_run_over_chosen_variants_is_marked(history: Call, store: Store) -> No
     assert "variants (mode=b)" not in history("greetings", "--variant", "mode=b")
 
 
-def test_a_drop_and_an_interrupted_run_are_marked(history: Call, store: Store) -> None:
-    stored(store, GOOD)
-    stored(store, GOOD, stop_after=7)
-    stored(store, BAD)
-    text = " ".join(history("greetings").split())
-    assert "interrupted, 7 of 40 trials: partial" in text
-    assert "worse than run" in text
-
-
 def test_sessions_of_pytest_have_a_history(history: Call, folder: Path) -> None:
     tests = "def test_one(): assert True\ndef test_two(): assert {}\n"
     for value in (True, False):
@@ -205,7 +197,7 @@ def test_twenty_runs_are_read_in_little_time(store: Store) -> None:
 
 def page_of(store: Store, index: int = 0) -> str:
     run = store.runs()[index]
-    report = Report(StoredRun(store, run), None, earlier_in(store, run))
+    report = Report(StoredRun(store, run), InStore(store, run))
     path = store.root / "page.html"
     report.write(path)
     return path.read_text()
@@ -224,7 +216,7 @@ def test_a_page_draws_the_complete_runs_before(store: Store) -> None:
 
 def test_a_page_draws_no_more_than_twenty_of_them_and_none_that_came_later(store: Store) -> None:
     runs = [stored(store, "PF") for _ in range(EARLIER_RUNS + 4)]
-    found = [source.info().id for source in earlier_in(store, runs[-2])()]
+    found = [source.info().id for source in InStore(store, runs[-2]).earlier()]
     assert found == [run.id for run in runs[-2 - EARLIER_RUNS : -2]]
 
 
@@ -234,25 +226,28 @@ def test_a_page_reads_few_runs_where_they_are_large(
     runs = [stored(store, "PF" * 10) for _ in range(6)]
     for most, earlier in ((60, runs[2:5]), (59, runs[3:5]), (5, runs[4:5])):
         monkeypatch.setattr("paraval.runner.stored_runs.EARLIER_TRIALS", most)
-        found = [source.info().id for source in earlier_in(store, runs[5])()]
+        found = [source.info().id for source in InStore(store, runs[5]).earlier()]
         assert found == [run.id for run in earlier]
 
 
 def test_a_page_does_without_them_where_the_store_cannot_tell(store: Store) -> None:
     run = stored(store, GOOD)
-
-    def earlier() -> Any:
-        raise ParavalError("no such folder")
-
-    report = Report(StoredRun(store, run), None, earlier)
+    report = Report(StoredRun(store, run), Untold())
     report.write(store.root / "page.html")
     assert "History</h2>" not in (store.root / "page.html").read_text()
 
 
-def test_other_forms_of_a_report_read_no_other_run(store: Store) -> None:
-    run = stored(store, GOOD)
+def test_other_forms_of_a_report_read_no_other_run(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, asked = stored(store, GOOD), []
+    monkeypatch.setattr(Untold, "earlier", lambda _: asked.append(run))
+    AsJson().write(Report(StoredRun(store, run), Untold()), io.StringIO())
+    assert not asked
 
-    def earlier() -> Any:
-        raise AssertionError("nobody asked")
 
-    AsJson().write(Report(StoredRun(store, run), None, earlier), io.StringIO())
+class Untold(Related):
+    """A store that cannot tell its runs."""
+
+    def earlier(self) -> Iterable[RunSource]:
+        raise ParavalError("no such folder")

@@ -1,4 +1,4 @@
-"""What an answer mentions: files, symbols, lines and content, and what it only denies."""
+"""What an answer mentions: files, symbols, lines and content."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from paraval.grade.mentions import (
     ExpectedMentions,
     ExpectedPaths,
     MentionsGrader,
-    affirmed,
     look_for,
     looks_like_a_file,
     wanted_of,
@@ -67,20 +66,12 @@ def test_an_answer_that_names_it_all_has_mentioned_it_all(text: str) -> None:
     "text",
     [
         "",
-        "CosineSimilarity is not defined anywhere",
-        f"CosineSimilarity does not exist in {MATH}:8.",
-        f"I could not find CosineSimilarity at {MATH}:8",
-        f"There\N{RIGHT SINGLE QUOTATION MARK}s no CosineSimilarity in {MATH}:8",
-        f"No function named CosineSimilarity; {MATH}:8 was not found",
-        f"When I searched, CosineSimilarity was not found, nor {MATH}:8",
-        f"I was unable to locate:\n- CosineSimilarity\n- {MATH}:8\n",
-        f"no such function: CosineSimilarity at {MATH}:8",
         "CosineSimilarityX and XCosineSimilarity and Cosine_CosineSimilarity_ in aftermath.go:8",
         "cosinesimilarity in other/math.go:8",
         "CosineSimilarit\u0301y in math.goo:8",
     ],
 )
-def test_what_is_denied_or_named_otherwise_is_not_mentioned(text: str) -> None:
+def test_what_is_named_otherwise_is_not_mentioned(text: str) -> None:
     assert look_for(WANTED, text).recall == 0
 
 
@@ -185,7 +176,7 @@ def test_the_suite_says_which_of_them_is_the_score_and_when_it_passes(
     options: dict[str, Any], score: float, passed: bool
 ) -> None:
     grade = graded(
-        f"CosineSimilarity: {MATH}:8, called in other.go, not in utils.go", TRUTH, **options
+        f"CosineSimilarity: {MATH}:8, called in other.go", TRUTH, **options
     )
     assert grade.score == pytest.approx(score)
     assert grade.passed is passed
@@ -242,8 +233,7 @@ WORDS = st.lists(
 
 
 @given(text=WORDS | st.text())
-def test_any_answer_is_read_and_its_length_is_kept(text: str) -> None:
-    assert len(affirmed(text)) == len(text)
+def test_any_answer_is_read(text: str) -> None:
     found = look_for(WANTED, text)
     assert 0 <= found.recall <= 1
     assert 0 <= found.precision <= 1
@@ -255,8 +245,7 @@ def test_any_answer_is_read_and_its_length_is_kept(text: str) -> None:
 def test_saying_more_never_loses_what_was_mentioned(text: str) -> None:
     before = set(look_for(WANTED, text).missing)
     after = set(look_for(WANTED, f"{text}\n\nAlso see {MATH}:8 for CosineSimilarity").missing)
-    if text.count("```") % 2 == 0:
-        assert after == set()
+    assert after == set()
     assert after <= before
 
 

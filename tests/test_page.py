@@ -403,7 +403,7 @@ def test_without_room_for_what_was_asked_the_command_that_shows_it_is_there() ->
     one = trial(0, "a b", {}, end_of(Outcome.FAILED))
     report = Report(MadeRun(trials=[one], sent={0: (asking("word " * 2_000),)}))
     bare = len(page_of(Report(MadeRun(trials=[one]))))
-    whole, short = page_of(report), page_of(report, largest=int((bare + 5_000) / 0.8))
+    whole, short = page_of(report), page_of(report, largest=bare + 5_000)
     assert "word word" in whole
     assert "word word" not in short
     command = "paraval show 20260131-120000-abcd --case 'a b'"

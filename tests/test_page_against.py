@@ -10,16 +10,22 @@ from typing import Any
 from paraval.records import Baseline, Case, Outcome, TrialResult
 from paraval.report.baseline_gate import judge_drop
 from paraval.report.compare.compare_html import versus_page
-from paraval.report.compare.compare_report import ComparisonReport, write_within
-from paraval.report.compare.outline import story_of
+from paraval.report.compare.compare_report import ComparisonReport, write_comparison
+from paraval.report.compare.comparison_text import (
+    changed_cases,
+    side_words,
+    sides_table,
+    versus_figures,
+    within_run,
+)
 from paraval.report.compare.two_runs import (
     ComparedMetric,
     ComparisonQuestion,
     ComparisonSide,
     SideComparison,
+    notices_of,
 )
-from paraval.report.compare.within_run import within_run
-from paraval.report.contents import RunSource
+from paraval.report.contents import Related, RunSource
 from paraval.report.page.rendering import policy
 from paraval.report.report import Report
 from tests.page_kit import PAYLOADS, MadeRun, end_of, hostile_exchanges, trial
@@ -44,11 +50,13 @@ def trials(signs: str, *models: str, names: tuple[str, ...] = ()) -> list[TrialR
 
 
 def held(now: list[TrialResult], before: list[TrialResult] | None) -> Report:
-    def reference(_: str) -> RunSource:
-        return MadeRun(trials=before or (), info_with={"id": BASELINE.name})
+    class Stored(Related):
+        def baseline(self, name: str) -> RunSource:
+            if before is None:
+                return super().baseline(name)
+            return MadeRun(trials=before, info_with={"id": name})
 
-    run = MadeRun(trials=now, info_with={"baseline": BASELINE})
-    return Report(run, None if before is None else reference)
+    return Report(MadeRun(trials=now, info_with={"baseline": BASELINE}), Stored())
 
 
 def assert_inert(text: str) -> None:
@@ -130,11 +138,12 @@ def test_a_comparison_is_a_page_with_all_that_the_text_tells(tmp_path: Path) -> 
     ComparisonReport(versus).write(tmp_path / "c.HTML")
     text = (tmp_path / "c.HTML").read_text(encoding="utf-8")
     words = words_of(text)
-    story = story_of(versus, str, most=None, drop=None)
-    told = [story.reference, story.subject, *story.figures, *story.notices]
-    told += [cell for row in story.table.rows for cell in (row.label, *row.cells)]
-    told += [one.heading for one in story.lists]
-    told += [part for one in story.lists for case in one.cases for part in (case.name, case.why)]
+    lists = changed_cases(versus, str, None)
+    told = [side_words(side, str) for side in (versus.reference, versus.subject)]
+    told += [*versus_figures(versus, str), *notices_of(versus, str)]
+    told += [cell for row in sides_table(versus, str).rows for cell in (row.label, *row.cells)]
+    told += [one.heading for one in lists]
+    told += [part for one in lists for case in one.cases for part in (case.name, case.why)]
     assert [part for part in told if part not in words] == []
     assert found(text, "//p[@class='headline']/text()") == [
         "B passes 48 points less than A",
@@ -170,8 +179,9 @@ def test_asked_for_scores_the_page_of_a_comparison_says_first_what_they_show() -
         for score in (0.6, 0.9)
     )
     text = versus_page(versus_of(now, before, metric=ComparedMetric.SCORE), None)
-    (first,) = found(text, "//ul[@class='answers']/li[@class='worse']//p[@class='headline']/text()")
-    assert first.startswith("B scores 0.30 less than A (95% CI −0.")
+    (first,) = found(text, "//ul[@class='answers']/li[@class='worse']")
+    assert first.xpath("string(.//p[@class='headline'])") == "B scores 0.30 less than A"
+    assert "95% CI −0." in first.xpath("string(.//p[@class='evidence'])")
     assert "B vs A: no difference shown" in words_of(text)
 
 
@@ -192,7 +202,7 @@ def test_the_variants_of_one_run_are_a_page_too(tmp_path: Path) -> None:
             [("small", Outcome.FAILED), ("large", Outcome.PASSED)] * 20
         )
     ]
-    write_within(tmp_path / "w.html", within_run("a run", Report(MadeRun(trials=now))))
+    write_comparison(tmp_path / "w.html", within_run("a run", Report(MadeRun(trials=now))))
     text = (tmp_path / "w.html").read_text(encoding="utf-8")
     assert found(text, "//p[@class='headline']/text()") == [
         "large passes 100 points more than small"

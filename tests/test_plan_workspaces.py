@@ -274,10 +274,10 @@ def test_the_suites_folder_is_a_value_and_no_text_of_a_script(
 ) -> None:
     (tmp_path / "a b").mkdir()
     monkeypatch.chdir(tmp_path / "a b")
-    target = {"command": "{suite}/run.sh {input}", "shell": True}
+    target = {"command": '$suite/run.sh "$input"', "shell": True}
     [trial] = plan_of(target=target, workspace={"folder": True}).trials
     assert isinstance(trial.target, CommandTarget)
-    assert trial.target.command == ("{suite}/run.sh {input}",)
+    assert trial.target.command == ('$suite/run.sh "$input"',)
     assert trial.target.folder == f"{tmp_path}/a b"
 
 

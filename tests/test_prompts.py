@@ -74,7 +74,7 @@ def test_metadata_is_usable_in_prompts_commands_and_environments(
         write,
         """
         target:
-          command: 'printf "%s %s" {metadata.region} "$LIST"'
+          command: 'printf "%s %s" "$metadata_region" "$LIST"'
           shell: true
           env: {LIST: "{metadata.deep.list}"}
         graders: [contains]
@@ -339,7 +339,7 @@ def test_a_command_gets_the_names_in_a_list_and_the_texts_of_a_glob(
         (
             "prompts/*.md",
             "{command: 'echo {prompt}', shell: true}",
-            "a file's text would become part of the script; pass it through env or stdin",
+            '{prompt} is not filled in by a shell; write "$prompt"',
         ),
     ],
 )

@@ -29,8 +29,8 @@ from paraval.racing.request import TOTAL, RaceKeys, RaceRequest
 from paraval.racing.standings import BaselineStanding, CandidateStanding, Standings, Status
 from paraval.records import RunInfo
 from paraval.text.terminal import columns
+from tests.golden_kit import assert_golden
 
-GOLDEN = Path(__file__).parent / "golden"
 PATCH = b"""\
 diff --git a/sort.py b/sort.py
 --- a/sort.py
@@ -205,15 +205,6 @@ def in_one_line(report: RaceReport) -> str:
 
 
 # ---- as it is printed and written
-
-
-def assert_golden(name: str, text: str) -> None:
-    """The text is as in the golden file, apart from the folder of this test."""
-    text = text.replace(str(Path.cwd()), "/folder")
-    if os.environ.get("PARAVAL_GOLDEN") == "write":
-        GOLDEN.mkdir(exist_ok=True)
-        (GOLDEN / name).write_text(text)
-    assert text == (GOLDEN / name).read_text()
 
 
 @pytest.mark.parametrize("ending", ["txt", "md", "json"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,11 +34,12 @@ from paraval.report.compare.two_runs import (
     SideComparison,
     notices_of,
 )
-from paraval.report.contents import Contents, RunSource
+from paraval.report.contents import Contents, Related, RunSource
 from paraval.report.formats.json import to_json
 from paraval.report.formats.json_schema import report_schema
 from paraval.report.report import Report
 from paraval.report.report_file import source_from_file
+from paraval.report.summary.tally import Costs
 from paraval.text.terminal import well_formed
 from tests.test_report import counts, ended, hostile_report, report_of, small_report
 
@@ -200,21 +201,23 @@ def test_the_summary_and_the_comparisons_are_those_of_the_run(
     back = Report(source_from_file(saved(report, tmp_path / "report.json")))
     assert back.summary.passed == report.summary.passed
     assert back.summary.pass_rate_interval == report.summary.pass_rate_interval
-    assert back.summary.target == report.summary.target
+    for cost in fields(Costs):
+        assert getattr(back.summary, cost.name) == getattr(report.summary, cost.name)
     assert back.summary.agents == report.summary.agents
     assert len(back.book) == len({trial.case_id for trial in back.trials})
     assert back.to_dict().get("comparisons") == report.to_dict().get("comparisons")
 
 
-def before(_name: str) -> RunSource:
-    """The run that others are held against."""
-    return report_of(*cases_of("P" * 40)).source
+class Before(Related):
+    def baseline(self, name: str) -> RunSource:
+        """The run that others are held against."""
+        return report_of(*cases_of("P" * 40)).source
 
 
 def test_the_gate_is_that_of_the_run(report: Report, tmp_path: Path) -> None:
     """Also where a run is held against another, may stop early, goes on, or left tests out."""
-    back = Report(source_from_file(saved(report, tmp_path / "report.json")), before)
-    assert back.gate == Report(report.source, before).gate
+    back = Report(source_from_file(saved(report, tmp_path / "report.json")), Before())
+    assert back.gate == Report(report.source, Before()).gate
 
 
 def test_a_file_tells_what_was_asked_of_its_run(tmp_path: Path) -> None:

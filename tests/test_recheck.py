@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from paraval.records import Baseline, Outcome
+from paraval.report.baseline_gate import judge_regressions
 from paraval.report.compare.case_results import CaseBook
 from paraval.report.gate import GateVerdict
-from paraval.report.regressions import judge_regressions
 from tests.conftest import Paraval, WriteSuite
 from tests.test_report import ended
 

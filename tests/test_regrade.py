@@ -32,7 +32,7 @@ SUITE = """
     matrix: {mode: [loud, calm]}
     repeats: 2
     target:
-      command: "echo {case.id} >> calls; [ {input} = crash ] && exit 3; sleep 0.02; echo {input}"
+      command: "echo $case_id >> calls; [ $input = crash ] && exit 3; sleep 0.02; echo $input"
       shell: true
     fail_under: 1
     graders:
@@ -213,7 +213,7 @@ def test_errors_are_counted_and_grader_errors_graded_as_the_suite_says_now(
     suite = """
     cases: [{id: late}, {id: fine}]
     target:
-      command: "[ {case.id} = fine ] || sleep 5; echo ok"
+      command: "[ $case_id = fine ] || sleep 5; echo ok"
       shell: true
       timeout: 0.3
     graders: [{python: {function: "own:grade"}}]
@@ -317,7 +317,7 @@ def test_a_killed_regrade_is_resumed_from_the_same_answers(
 ) -> None:
     suite = """
     cases: [{id: a}, {id: b}, {id: c}, {id: d}]
-    target: {command: "echo x >> calls; echo {case.id}", shell: true}
+    target: {command: "echo x >> calls; echo $case_id", shell: true}
     graders: [{python: {function: "own:grade"}}]
     limits: {parallel: 1}
     """

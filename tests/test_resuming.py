@@ -22,7 +22,7 @@ from tests.repositories import commit_all, make_repository
 SUITE = """
     name: resumable
     cases: [{id: a}, {id: b}, {id: c}]
-    target: {command: "echo {case.id} >> calls; [ {case.id} != b ] || [ -e mended ]", shell: true}
+    target: {command: "echo $case_id >> calls; [ $case_id != b ] || [ -e mended ]", shell: true}
 """
 
 
@@ -113,7 +113,7 @@ FAILING = """
     matrix: {mode: [plain, loud]}
     repeats: 2
     target:
-      command: 'echo {case.id} >> calls; [ {case.id} != crash -o -e mended ] || exit 3; cat said'
+      command: 'echo $case_id >> calls; [ $case_id != crash -o -e mended ] || exit 3; cat said'
       shell: true
     graders: [contains]
 """
@@ -201,7 +201,7 @@ def test_the_way_to_go_on_names_the_store_unless_it_is_the_usual_one(
 IN_A_REPOSITORY = """
     name: worktrees
     cases: [{id: a}, {id: b}]
-    target: {command: "echo {case.id} >> {suite}/calls; cat version", shell: true}
+    target: {command: "echo $case_id >> $suite/calls; cat version", shell: true}
     workspace: {git: repo}
     graders: [{equals: one}]
 """

@@ -146,11 +146,9 @@ def _inserting(read: _ReadTarget, files: Mapping[str, Prompt]) -> _ReadTarget:
     record = replace(record, env=env)
     if isinstance(record, CommandTarget):
         spot = read.locate(("command",))
-        words = tuple(insert_into(word, spot, files) for word in record.command)
-        if record.shell and words != record.command:
-            spot.report(
-                "a file's text would become part of the script; pass it through env or stdin"
-            )
+        words = record.command
+        if not record.shell:
+            words = tuple(insert_into(word, spot, files) for word in words)
         stdin = record.stdin
         if stdin is not None:
             stdin = insert_into(stdin, read.locate(("stdin",)), files)

@@ -33,7 +33,7 @@ from paraval.records import (
     Variant,
 )
 from paraval.templates.jinja import JinjaError
-from paraval.templates.shell import misplaced_fields
+from paraval.templates.shell import names_of_parts, used_variables, variable_of
 from paraval.templates.template import (
     FIXED_FIELDS,
     JINJA,
@@ -61,7 +61,7 @@ class Carrier(Enum):
     ARGUMENT = auto()
     """Also as a variable or a path: bounded length, no NUL."""
     SCRIPT = auto()
-    """To a shell: fields are not allowed everywhere, and each value is an argument."""
+    """To a shell, with variables in place of fields; each value is an argument."""
     PROMPT = auto()
     """To an agent, as an argument, on stdin or in a file: no NUL, any length."""
     STDIN = auto()
@@ -210,6 +210,9 @@ def check_template(template: Template, axes: Sequence[str], cases: CaseList) -> 
     if is_jinja(template.text):
         _check_jinja_names(template, axes, cases)
         return
+    if template.carrier is Carrier.SCRIPT:
+        _check_script(template, axes, cases)
+        return
     try:
         names = field_names(template.text)
     except TemplateError as error:
@@ -220,10 +223,6 @@ def check_template(template: Template, axes: Sequence[str], cases: CaseList) -> 
         return
     if problem := template.problem_of(template.text):
         template.report(problem)
-    if template.carrier is Carrier.SCRIPT:
-        for found in misplaced_fields(template.text):
-            message = f"{{{found.field}}} is not allowed {found.where}; {found.hint}"
-            template.report(message, template.offset_of(found.field))
     known = (*template.fields, *axes)
     for name in names:
         if name in template.unset:
@@ -233,6 +232,46 @@ def check_template(template: Template, axes: Sequence[str], cases: CaseList) -> 
             _check_part_of_case(name, template, cases)
         elif name not in known:
             template.report(_unknown(name, template, known, cases), template.offset_of(name))
+
+
+_BRACED = re.compile(r"(?<!\$)\{\s*([\w.-]+)\s*\}")
+
+
+def _check_script(template: Template, axes: Sequence[str], cases: CaseList) -> None:
+    """A script has variables in place of fields; of the parts of cases, each case must have
+    them."""
+    script, known = template.text, (*template.fields, *axes)
+    if problem := template.problem_of(script):
+        template.report(problem)
+    for found in _BRACED.finditer(script):
+        if found[1] in known or is_part_of_case(found[1]):
+            variable = f'"${variable_of(found[1])}"'
+            message = f"{found[0]} is not filled in by a shell; write {variable}"
+            template.report(message, found.start())
+    for name in used_variables(script):
+        root, _, part = name.partition("_")
+        if name == "input" or (root in ("input", "metadata") and part):
+            _check_variable(name, template, cases)
+
+
+def _check_variable(name: str, template: Template, cases: CaseList) -> None:
+    of_input, problems = name.startswith("input"), []
+    if of_input:
+        _check_that_there_is_input(name, cases)
+    for case in cases.cases:
+        if of_input and case.input is None:
+            continue
+        names = names_of_parts(case.input if of_input else case.metadata, name.partition("_")[0])
+        if name == "input":
+            problem = template.problem_of(as_text(case.input))
+            problems += [(case, f"the value {problem}")] if problem else []
+        elif name not in names:
+            problems.append((case, f"there is no such variable{suggestion(name, names)}"))
+    if problems:
+        case, problem = problems[0]
+        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+        at = template.text.find(f"${name}")
+        template.report(f"${name} for case '{case.id}'{more}: {problem}", max(at, 0))
 
 
 def _meant(name: str, cases: CaseList) -> str | None:

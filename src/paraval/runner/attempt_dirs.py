@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import shlex
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
@@ -15,7 +16,6 @@ from typing import TYPE_CHECKING
 from paraval.dataclass import dataclass
 from paraval.environment import WorktreeImports
 from paraval.errors import RequestError
-from paraval.plan.suite_folder import placed
 from paraval.processes.children import CommandRunner, Warden
 from paraval.processes.commands import Command
 from paraval.processes.sandbox import Sandbox, why_no_sandbox
@@ -32,7 +32,7 @@ from paraval.records import (
 )
 from paraval.scratch import Homes, OwnHome, open_scratch
 from paraval.targets.command import FolderFor, SandboxFor, own_folder, template_fields, unbounded
-from paraval.templates.template import named_paths
+from paraval.templates.template import escaped, named_paths
 from paraval.workspaces.workspace import Workspaces
 
 if TYPE_CHECKING:
@@ -300,7 +300,7 @@ def _words_of(target: Target) -> Iterator[str]:
 
 
 def _shell_words(target: CommandTarget) -> list[str]:
-    line = placed(target.command[0], target.folder)
+    line = escaped(re.sub(r"\$(?:suite\b|\{suite\})", target.folder, target.command[0]))
     lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
     lexer.whitespace_split = True
     try:

@@ -58,6 +58,7 @@ from paraval.store.index import HistoryRow
 from paraval.store.store import Store
 from paraval.targets.chat import request_for
 from paraval.targets.command import template_fields
+from paraval.templates.shell import shell_command
 from paraval.templates.template import as_text, fill
 
 # Estimated tokens of a call: for reservations and forecasts.
@@ -613,7 +614,7 @@ def first_request(forecast: Forecast) -> Iterator[tuple[str, str]]:
         case ChatTarget():
             yield from ((one.role, one.content) for one in request_for(trial).messages)
         case CommandTarget(shell=True):
-            yield "script", fill(target.command[0], fields)
+            yield "script", shlex.join(shell_command(target.command[0], fields))
         case CommandTarget():
             yield "command", shlex.join(fill(part, fields) for part in target.command)
         case AgentTarget():

@@ -39,7 +39,7 @@ from paraval.targets.answer import (
     too_long,
 )
 from paraval.targets.process_ends import artifacts_of, last_words, notes_of, unexpected_end
-from paraval.templates.shell import shell_command
+from paraval.templates.shell import shell_command, used_variables
 from paraval.templates.template import TemplateFields, field_names, fill
 
 # What an attempt's process sees of the machine: home, temporary folder, sandbox.
@@ -219,8 +219,10 @@ def _folder_of(target: CommandTarget, workspace: str | None) -> str:
 
 
 def _uses_folder(target: CommandTarget) -> bool:
+    if target.shell and "folder" in used_variables(target.command[0]):
+        return True
     templates = [
-        *target.command,
+        *(() if target.shell else target.command),
         *target.env.values(),
         target.stdin or "",
         target.output_file or "",

@@ -157,7 +157,7 @@ def claim_of(comparison: Comparison, quote: Quote) -> Claim:
     if comparison.finding is not Finding.NOT_SHOWN:
         more = "more" if passing.mean > 0 else "less"
         headline = f"{subject} passes {points(passing.mean)} {more} than {reference}{over}"
-    elif not passing.interval[0] <= 0 <= passing.interval[1]:
+    elif comparison.among > 1 and not passing.interval[0] <= 0 <= passing.interval[1]:
         # Explains why an interval without 0 shows no difference.
         verdict += f" (adjusted for {comparison.among:,} comparisons)"
     counts: tuple[str, ...] = (cases,)
@@ -354,7 +354,7 @@ def notes(comparison: Comparison, quote: Quote) -> list[str]:
 
 
 def left_out(comparison: Comparison, quote: Quote) -> Iterator[str]:
-    """`left out: 1 only in sage, 2 without a verdict in swift`."""
+    """`cases left out: 1 only in sage, 2 without a verdict in swift`."""
     left = comparison.left_out
     subject, reference = quote(comparison.subject.label), quote(comparison.reference.label)
     without_subject, without_reference = set(left.unjudged_subject), set(left.unjudged_reference)

@@ -118,7 +118,8 @@ class ChangedCases:
 
 def sides_table(versus: SideComparison, quote: Quote) -> Table:
     sides = (versus.reference, versus.subject)
-    shown = figures_of([side.summary for side in sides])
+    has_scores = all(side.summary.has_same_graders for side in sides)
+    shown = figures_of([side.summary for side in sides], has_scores=has_scores)
     names = (quote(cut_middle(side.label, _LONGEST_HEADING)) for side in sides)
     rows = zip(names, (side.summary for side in sides), strict=True)
     return figures_table("side", rows, shown)
@@ -139,10 +140,8 @@ def versus_figures(versus: SideComparison, quote: Quote) -> Iterator[str]:
     if versus.leaves_out and comparison.cases:
         # Otherwise these rates are in the table.
         before, after = (quote(side.label) for side in (versus.reference, versus.subject))
-        rates = (
-            f"{share(comparison.rate_reference)} {before}, {share(comparison.rate_subject)} {after}"
-        )
-        yield f"of the compared cases passed: {rates}"
+        now = f"{share(comparison.rate_subject)} {after}"
+        yield f"of the compared cases, {share(comparison.rate_reference)} passed {before} and {now}"
     if passing is not None:
         level = comparison.cases - passing.wins - passing.losses
         yield f"cases: {passing.wins:,} ahead, {passing.losses:,} behind, {level:,} tied"
@@ -246,7 +245,7 @@ def changed_cases(
     """Cases that regressed, cases that were fixed, and apart from both flaky ones; of each variant,
     if the sides share several. `most`: how many of each list, and `answers`: of how many of them
     both answers; None for all."""
-    noun = "case-variant pair" if versus.by_variant else ""
+    noun = "case-variant pair" if versus.by_variant else "case"
     subject, reference = (
         side.label if side.label in (BEFORE, AFTER) else f"with {quote(side.label)}"
         for side in (versus.subject, versus.reference)
@@ -269,7 +268,7 @@ def changed_cases(
     return [
         ChangedCases(
             kind=kind,
-            heading=f"{counted(len(names[kind]), noun) if noun else len(names[kind])} {how}",
+            heading=f"{counted(len(names[kind]), noun)} {how}",
             cases=tuple(
                 ChangedCase(
                     name=name,

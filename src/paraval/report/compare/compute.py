@@ -1,7 +1,7 @@
 """Evaluates pairs: how much the sides differ, and whether chance explains it.
 
 This module chooses the methods of `paraval.statistics`. `case_pairs` makes the pairs, and
-`sentences` puts the result in words.
+`claims` puts the result in words.
 """
 
 from __future__ import annotations

@@ -283,5 +283,6 @@ def report_schema() -> dict[str, Any]:
         entry = made["$defs"][kind.__name__]
         for name in [one.name for one in fields(kind) if not one.metadata.get("told", True)]:
             del entry["properties"][name]
-            entry["required"].remove(name)
+            if name in entry["required"]:
+                entry["required"].remove(name)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **made}

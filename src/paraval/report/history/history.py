@@ -225,7 +225,7 @@ def _compared(before: Contents, now: Contents, family: Family) -> Iterator[Found
     for (variant, comparison), passing, p in zip(made, found, ps, strict=False):
         adjusted = replace(passing, adjusted_p=p)
         finding = finding_of(adjusted, CONFIDENCE)
-        yield variant, replace(comparison, passing=adjusted, finding=finding)
+        yield variant, replace(comparison, passing=adjusted, finding=finding, among=len(family))
 
 
 def _is_promising(differences: Sequence[float]) -> bool:

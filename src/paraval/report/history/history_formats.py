@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from paraval.codec import Style, finite, scalar_shown, to_data
+from paraval.codec import Style, scalar_shown, to_data
 from paraval.records import Variant
 from paraval.report.compare.claims import Quote, claim_of
 from paraval.report.contents import choice_text, early_stops
@@ -67,7 +67,7 @@ def left_out(history: History, quote: Quote) -> list[str]:
 def shift_words(shift: Shift, quote: Quote) -> str:
     """`small: now passes 12 points less than run 20260130-120000-abcd (95% CI ...): worse`."""
     of = "" if shift.variant is None else f"{quote(variant_label(shift.variant))}: "
-    return f"{of}{claim_of(shift.comparison, quote).sentence}"
+    return f"{of}{claim_of(shift.comparison, str).sentence}"
 
 
 def _ending(entry: HistoryEntry) -> Iterator[str]:
@@ -165,7 +165,9 @@ def history_text(history: History, out: Medium) -> str:
 
 def history_table(history: History, out: Medium) -> Table:
     """A row for each run; below it, one for each of its variants if there are several."""
-    figures = figures_of([entry.summary for entry in history.entries], in_full=False)
+    summaries = [entry.summary for entry in history.entries]
+    has_scores = all(one.has_same_graders for one in summaries)
+    figures = figures_of(summaries, in_full=False, has_scores=has_scores)
     own = [
         Column[Tally](heading=name, cell=_nothing, is_spare=True)
         for name in ("took", "began (UTC)")
@@ -239,19 +241,18 @@ def _rows(entry: HistoryEntry, axes: list[str]) -> Iterator[dict[str, Cell]]:
         }
 
 
-_KEYS = ("trials", "passed", "failed", "errors", "skipped", "cases", "pass_rate")
+_KEYS = (
+    *("trials", "passed", "failed", "errors", "skipped", "cases", "pass_rate"),
+    *("cost_usd", "total_cost_usd", "trials_of_unknown_cost", "median_s"),
+)
+"""As in JSON; the interval has two columns."""
 
 
 def _figures(tally: Tally) -> dict[str, Cell]:
-    low, high = tally.pass_rate_interval or (None, None)
-    return {
-        **{key: getattr(tally, key) for key in _KEYS},
-        "pass_rate_low": low,
-        "pass_rate_high": high,
-        "cost_usd": finite(tally.total_cost_usd),
-        "cost_unknown": tally.total_cost.endswith(("+", "unknown")),
-        "median_s": seconds(tally.median_s),
-    }
+    data = to_data(tally, Style.SHOWN)
+    low, high = data["pass_rate_interval"] or (None, None)
+    told = {key: data[key] for key in _KEYS}
+    return {**told, "pass_rate_low": low, "pass_rate_high": high}
 
 
 # JSON for programs: `paraval history --json`, and `-o history.json`.
@@ -289,7 +290,7 @@ def _run_as_dict(entry: HistoryEntry) -> dict[str, Any]:
         **to_data(entry.summary, Style.SHOWN),
         "parts": _texts(run.parts),
         "changed": [change.part for change in entry.changes],
-        "changes": [change.words for change in entry.changes],
+        "suite_changes": [change.words for change in entry.changes],
         "compared_with": entry.compared_with,
         "shifts": [_shift(shift) for shift in entry.shifts],
     }

@@ -129,7 +129,7 @@ class CaseColumns:
             of=trial,
         )
 
-    def add(self, result: TrialResult, body: Markup | None) -> None:
+    def add(self, result: TrialResult, body: Markup | None, *, is_linked: bool = True) -> None:
         column = VariantColumn(label=_column_of(result))
         one = ColumnTrial(
             kind=trial.kind_of(result.outcome),
@@ -137,13 +137,21 @@ class CaseColumns:
             repeat=result.repeat,
             figures=trial.figures(result),
             why=trial.why(result),
-            anchor=trial_anchor(result.index) if self._linked else "",
+            anchor=trial_anchor(result.index) if self._linked and (body or is_linked) else "",
             body=body,
         )
         self._columns.setdefault(variant_key(result.variant), column).trials.append(one)
 
+    @property
+    def every(self) -> list[VariantColumn]:
+        return list(self._columns.values())
+
+    @property
+    def has_bodies(self) -> bool:
+        return any(one.body is not None for column in self.every for one in column.trials)
+
     def html(self) -> Markup:
-        columns = list(self._columns.values())
+        columns = self.every
         against = self._marked_against
         return rendered("columns.html", columns=columns, marked_against=against, of=trial)
 
@@ -192,7 +200,8 @@ class CaseColumns:
     def _turn(self, turn: Turn, column: str) -> Turn:
         """A long text is there once; later it is only said where."""
         if (before := self._texts.get(turn.text)) is not None:
-            note = f'{turn.note} the same text as in "{before}"'.lstrip()
+            name = one_line(turn.note, LONGEST_NAME)
+            note = f'{name} the same text as in "{before}"'.lstrip()
             return replace(turn, text="", note=note)
         if len(turn.text) >= _LONG_ENOUGH:
             self._texts[turn.text] = column
@@ -269,10 +278,10 @@ def _shown_by(cells: Iterable[Cell]) -> list[str]:
 
 LARGEST_PAGE = 4_000_000
 """Characters."""
-_FOR_PASSED, _FOR_UNPASSED, _FOR_LINES = 0.35, 0.7, 0.95
-"""Up to which share of the page trials are shown in full, and then in one line."""
-_A_LINE = 300
-"""Approximate size of a trial in one line."""
+_A_LINE = 200
+"""What is kept for a trial in one line ..."""
+_AN_UNPASSED_TRIAL = 3_000
+"""... and for one that did not pass, so that it can be shown in full."""
 _AROUND_A_TRIAL = 1_500
 
 
@@ -292,7 +301,9 @@ class CaseWriter:
         """`linked_cases`: by their anchors; `used`: what was written to the page before."""
         self._contents, self._run, self._file = contents, contents.run, file
         self._linked_cases, self._linked_trials = linked_cases, linked_trials
-        self._largest, self._used = largest, used
+        self._left = largest - used
+        summary = contents.summary
+        self._to_come, self._unpassed = summary.trials, summary.failed + summary.errors
         self._attempts = contents.source.attempts()
         self._next = next(self._attempts, None)
         self._in_short = self._left_out = 0
@@ -346,28 +357,40 @@ class CaseWriter:
         if columns is None or not (shown or anchor in self._linked_cases):
             return
         cells = self._contents.book.cells_of(case_id)
+        counts = [sum(counts) for counts in list(zip(*cells.values(), strict=True))[:4]]
+        about = asked_html(case)
+        if self._left - len(about) < self._kept(passed=False):
+            about = Markup()
+        self._left -= len(about)
         self._file.write(
             rendered(
-                "case.html",
+                "case.html" if columns.has_bodies else "case_line.html",
                 title=one_line(case_id, LONGEST_NAME),
-                case=case if self._used < _FOR_UNPASSED * self._largest else None,
+                asked=about,
                 snippet=one_line(main_text(case.input), 120) if case and case.input else "",
                 # The first part shows how the whole case went, so no filter hides a later one.
                 kinds=list(FILTERS) if is_again else _shown_by(cells.values()),
-                counts=[sum(counts) for counts in list(zip(*cells.values(), strict=True))[:4]],
+                counts=[] if is_again else counts,
                 is_again=is_again,
                 anchor=anchor,
-                columns=columns.html(),
+                columns=columns,
                 left_out=f"… and {counted(left_out, 'more trial')}" if left_out else "",
                 of=trial,
             )
         )
 
+    def _kept(self, *, passed: bool) -> int:
+        """What is kept for trials to come: a line for each, and more for those that did not
+        pass."""
+        return self._to_come * _A_LINE + self._unpassed * _AN_UNPASSED_TRIAL * passed
+
     def _add(self, result: TrialResult, columns: CaseColumns) -> bool:
         """In full, in short, or not at all."""
         attempts = list(self._attempts_of(result.index))
         passed, body = result.outcome is Outcome.PASSED, None
-        room = self._largest * (_FOR_PASSED if passed else _FOR_UNPASSED) - self._used
+        self._to_come -= 1
+        self._unpassed -= result.outcome is Outcome.FAILED or result.outcome.is_error
+        room = self._left - self._kept(passed=passed)
         # Reading and rendering what will not be shown takes as long as showing it.
         if (expected := _expected_size(result)) <= room:
             asked = columns.asked(result, self._contents.source.exchanges(result.index))
@@ -376,13 +399,13 @@ class CaseWriter:
             body = columns.body(result, self._run, attempts, asked)
             if len(body) > room:
                 body = None
+        is_linked = result.index in self._linked_trials
         if body is None:
-            has_room = self._used + _A_LINE <= _FOR_LINES * self._largest
-            if not has_room and result.index not in self._linked_trials:
+            if not is_linked and self._left < _A_LINE * (1 + self._unpassed * passed):
                 return False
             self._in_short += 1
-        self._used += len(body or "") + _A_LINE
-        columns.add(result, body)
+        self._left -= len(body) + 2 * _A_LINE if body is not None else _A_LINE
+        columns.add(result, body, is_linked=is_linked)
         return True
 
     def _attempts_of(self, index: int) -> Iterator[AttemptRecord]:

@@ -361,7 +361,7 @@ def _top(contents: Contents) -> dict[str, Any]:
     run, summary, page = contents.run, contents.summary, HtmlPage()
     left_out = number_left_out(contents.book)
     table = summary_table(summary, page, running=run.running)
-    past = past_of(contents)
+    past, shown = past_of(contents), table.rows[:_MOST_ROWS]
     held = (f"{one}." for one in held_back(run))
     return {
         "title": run.suite,
@@ -374,7 +374,7 @@ def _top(contents: Contents) -> dict[str, Any]:
         "reach": reach_of(contents.comparisons),
         "not_made": f"{not_made(left_out)}." if left_out else "",
         "result": result_sentence(summary),
-        "table": replace(table, rows=table.rows[:_MOST_ROWS]),
+        "table": replace(table, rows=shown, unshown=len(table.rows) - len(shown)),
         "breakdowns": breakdown_tables(summary, page),
         "elsewhere": f"paraval report {run.id} -o report.json",
         "closing": closing_sentences(contents, lambda text: one_line(text, 500)),

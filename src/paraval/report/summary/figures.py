@@ -105,6 +105,14 @@ SPARE = (
         lambda one: _number(",.1f")(one.calls_a_trial),
         is_told=lambda one: one.calls_a_trial is not None,
     ),
+    Figure("cases", lambda one: f"{one.cases:,}", "with a verdict", is_detail=True),
+    Figure(
+        "with errors",
+        rates_with_errors,
+        "failed or passed",
+        lambda one: one.errors > 0,
+        is_detail=True,
+    ),
 )
 """The least important last: a narrow page drops them from the right. The cost comes second."""
 
@@ -114,12 +122,11 @@ def figures_of(
 ) -> list[Column[Tally]]:
     """The columns of a table of these: the pass rate, and last the errors."""
     is_by_case = any(one.is_by_case for one in tallies)
-    is_judged = any(one.judging.is_paid for one in tallies)
+    cost = _TARGET_COST if any(one.judging.is_paid for one in tallies) else _COST
+    passed, *others = SPARE
     spare = [
         Column(heading=one.heading, cell=one.cell, unit=one.unit, is_spare=True)
-        for one in (
-            _TARGET_COST if is_judged and each.heading == "cost" else each for each in SPARE
-        )
+        for one in (passed, cost, *others)
         if (in_full or not one.is_detail)
         and any(map(one.is_told, tallies))
         and (has_scores or one.heading != "score")
@@ -198,7 +205,9 @@ def _breakdown(
         is_by_case = any(one.is_by_case for one in (summary, *variants))
         pooled = "of all trials" if is_by_case else "pass rate"
         columns.append(Column(heading=pooled, cell=partial(_rate_in, groups)))
-        columns.append(Column(heading="passed", cell=partial(_passed_in, groups), is_spare=True))
+        columns.append(
+            Column(heading="passed", cell=partial(_passed_in, groups), unit="trials", is_spare=True)
+        )
         if summary.is_scored and (groups is summary.by_grader or summary.has_same_graders):
             score = _number(".2f")
             columns.append(
