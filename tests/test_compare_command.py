@@ -134,7 +134,7 @@ def test_a_side_may_be_a_part_of_a_run(store: Store, compare: Compare) -> None:
     recorded(store, range(0, 16, 2))
     told = compare("model=small", "model=large")
     assert told.text.startswith("large passes 67 points more than small (95% CI ")
-    assert "8 fixed: failed with small, passed with large" in told.text
+    assert "8 cases fixed: failed with small, passed with large" in told.text
     assert compare("last:model=small", "last~0:model=large").text == told.text
 
 
@@ -170,7 +170,7 @@ def test_one_name_compares_the_variants_of_the_run(store: Store, compare: Compar
     assert told.code == 0
     sides = f"{run.id}:model=small {run.id}:model=large"
     assert f"Both answers of changed cases: paraval compare {sides}" in told.flat
-    assert "8 fixed" in compare(*sides.split()).text
+    assert "8 cases fixed" in compare(*sides.split()).text
     assert compare("last", "--json").data["comparisons"][0]["axis"] == "model"
     alone = compare("last:model=small")
     assert alone.error is not None
@@ -184,7 +184,7 @@ def test_sessions_of_pytest_are_compared_test_by_test(compare: Compare, folder: 
         run_pytest(folder, "-q", "--paraval-store")
     told = compare()
     assert told.code == 0
-    assert "1 regressed: passed before, failed after" in told.text
+    assert "1 case regressed: passed before, failed after" in told.text
     assert "test_it.py::test_two" in told.text
 
 
@@ -476,7 +476,7 @@ def test_other_suites_parts_and_missing_results_are_said(
     )
     recorded(store, parts={"cases": "1", "target": "2", "graders": "3"})
     recorded(store, parts={"cases": "1", "target": "9", "matrix": "4"})
-    assert "Changed between the runs: target, graders, matrix." in compare().flat
+    assert "Changed between the runs: target, graders and matrix." in compare().flat
 
 
 def test_json_lines_tell_no_suite_and_none_is_guessed(compare: Compare, folder: Path) -> None:

@@ -93,7 +93,7 @@ def test_a_suite_is_found_by_its_file_even_where_that_is_broken_by_now(
     file.write_text(file.read_text().replace("echo", "printf"))
     api.run(file)
     first, second = json.loads(history("tools", "--json"))["runs"]
-    assert (first["changes"], second["changes"]) == ([], ["prompt changed"])
+    assert (first["suite_changes"], second["suite_changes"]) == ([], ["prompt changed"])
     file.write_text("name: [")
     assert "prompt changed" in history("suite.yaml", "-o", "h.html", "-o", "h.md", "-o", "h.csv")
     assert all((folder / f"h.{ending}").read_text() for ending in ("html", "md", "csv"))

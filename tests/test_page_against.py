@@ -80,8 +80,8 @@ def test_a_run_beside_its_baseline_tells_the_difference_and_links_to_what_broke(
     assert "95% CI " in words
     assert BASELINE.name in words
     assert len(section.xpath("ul[@class='answers']/li/figure")) == 1
-    assert "30 regressed: passed with the baseline, failed with this run" in words
-    assert "1 fixed: failed with the baseline, passed with this run" in words
+    assert "30 cases regressed: passed with the baseline, failed with this run" in words
+    assert "1 case fixed: failed with the baseline, passed with this run" in words
     links = section.xpath(".//ul[@class='unpassed']//a/@href")
     assert links[:2] == ["#case-0", "#case-1"]
     assert len(section.xpath(".//details[@class='more']//a")) == 10
