@@ -121,7 +121,7 @@ def test_a_suite_gives_the_same_report_on_nodes_as_here(
     there, here = run(suite, tmp_path, heard=heard), run(suite, tmp_path, cluster=False)
     assert told(there) == told(here)
     assert set(nodes_of(there)) == {"a", "b"}
-    assert "Joined: nodes a, b (4 slots)." in heard.notices
+    assert "Joined: nodes a and b (4 slots)." in heard.notices
     # What attempts left is in the run's folder, and no longer on the nodes.
     folder = tmp_path / "store" / "runs" / there.run.id
     assert len([*folder.rglob("stderr.log")]) == 20
@@ -310,7 +310,7 @@ def test_a_host_that_is_killed_costs_no_trial_and_leaves_no_process(
     assert any(said.startswith("Node b was lost: its host ended; ") for said in heard.notices)
     # It was started again, and worked on.
     assert sum(host.node.name == "b" for host in cluster.hosts) == 2
-    results = [one.result for one in report.attempts() if one.result is not None]
+    results = [one.result for one in report.source.attempts() if one.result is not None]
     lost = [one for one in results if one.error is not None and one.error.lost]
     assert {one.node for one in lost} == {"b"}
     assert_nothing_runs(mark)

@@ -175,9 +175,7 @@ def test_a_folder_above_an_expected_file_is_no_wrong_one() -> None:
 def test_the_suite_says_which_of_them_is_the_score_and_when_it_passes(
     options: dict[str, Any], score: float, passed: bool
 ) -> None:
-    grade = graded(
-        f"CosineSimilarity: {MATH}:8, called in other.go", TRUTH, **options
-    )
+    grade = graded(f"CosineSimilarity: {MATH}:8, called in other.go", TRUTH, **options)
     assert grade.score == pytest.approx(score)
     assert grade.passed is passed
 

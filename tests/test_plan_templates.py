@@ -128,7 +128,7 @@ SCRIPTS = {
     "cat <<EOF\n$input\nEOF\n": f"{HOSTILE}\n",
     'say() { printf %s "$input"; }; say x y': HOSTILE,
     'printf "%s" "$#$*$input"': f"0{HOSTILE}",
-    "sh -c 'printf %s \"$1\"' sh \"$input\"": HOSTILE,
+    'sh -c \'printf %s "$1"\' sh "$input"': HOSTILE,
     "printf '%s' '{input} $input'": "{input} $input",
     "echo nothing": "nothing\n",
 }

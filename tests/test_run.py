@@ -237,8 +237,7 @@ def test_half_of_a_surrogate_pair_is_an_error_of_the_suite(
     [problem] = refused.value.problems
     assert (problem.line, problem.key) == (2, f"target.{key}")
     assert problem.message.removeprefix("$input").removeprefix("{input}") == (
-        " for case 'half': the value contains half of a surrogate pair, which is not"
-        " valid text"
+        " for case 'half': the value contains half of a surrogate pair, which is not valid text"
     )
 
 

@@ -163,9 +163,9 @@ def test_27_hostile_payloads_run_nothing_and_load_nothing(hostile: Path, tab: Pa
             assert tab.evaluate("window.ran") is None, path
             assert tab.url == base + path
         # Without `seen`, the first update replaces all of the page.
-        tab.route("**/events?*", lambda route: route.continue_(url=f"{base}/runs/{run}/events"))
+        tab.route("**/news?*", lambda route: route.continue_(url=f"{base}/runs/{run}/news"))
         tab.goto(f"{base}/runs/{run}")
-        tab.wait_for_timeout(1000)
+        tab.wait_for_timeout(1500)
         expect(tab.locator(".chip")).to_have_count(54)
         assert tab.evaluate("window.ran") is None
         assert all(url.startswith(base) for url in watched.requests)

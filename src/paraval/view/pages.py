@@ -94,12 +94,6 @@ class ListedRun:
     tally: RunTally
     is_race: bool = False
 
-    @property
-    def version(self) -> object:
-        """Changes whenever the row does."""
-        info = self.info
-        return (info.state, info.done, info.trials, self.tally.usd, int(info.wall_s))
-
     def row(self) -> Markup:
         info, tally = self.info, self.tally
         errors = sum(number for outcome, number in tally.outcomes.items() if outcome.is_error)
@@ -124,7 +118,7 @@ class ListedRun:
 
 
 class RunPage:
-    """A run's page: the parts that change, and the rows of its list of cases."""
+    """A run's page: the parts that change."""
 
     def __init__(self, state: RunState, wanted: CaseFilter, with_text: set[int] | None) -> None:
         """`with_text`: numbers of the cases with the text that is looked for."""
@@ -143,40 +137,34 @@ class RunPage:
     def _snippets(self) -> Mapping[int, str]:
         return self._state.snippets(self._cases)
 
-    def rows(self) -> dict[str, object]:
-        """The version of each row, in order, by the id of its element."""
-        return {f"case-{case.number}": case.version for case in self._cases}
-
-    def row(self, name: str) -> Markup:
-        number = int(name.removeprefix("case-"))
-        case = self._state.cases[number]
+    def _rows(self) -> Iterator[dict[str, Any]]:
         few = 1 < len(self._labels) <= _FEW_VARIANTS
-        groups: dict[int, list[Any]] = {}
-        for trial in case.trials:
-            variant = trial.entry.variant
-            label = self._labels[variant]
-            group = groups.setdefault(variant, [cut_middle(label, 18) if few else "", []])
-            group[1].append((trial.index, trial.kind, _SIGNS[trial.kind], _title(trial, label)))
-        query = urlencode(self._wanted.query(page=""))
-        why = next((trial.why for trial in case.trials if trial.kind in UNPASSED), "")
-        return render(
-            "case_row.html",
-            run=self._state.folder.name,
-            case=case,
-            query=f"?{query}" if query else "",
-            snippet=self._snippets[number],
-            why=one_line(why, 160),
-            groups=[groups[variant] for variant in sorted(groups)],
-        )
+        for case in self._cases:
+            groups: dict[int, list[Any]] = {}
+            for trial in case.trials:
+                variant = trial.entry.variant
+                label = self._labels[variant]
+                group = groups.setdefault(variant, [cut_middle(label, 18) if few else "", []])
+                group[1].append((trial.index, trial.kind, _SIGNS[trial.kind], _title(trial, label)))
+            why = next((trial.why for trial in case.trials if trial.kind in UNPASSED), "")
+            yield {
+                "case": case,
+                "snippet": self._snippets[case.number],
+                "why": one_line(why, 160),
+                "groups": [groups[variant] for variant in sorted(groups)],
+            }
 
     def parts(self, verdict: Markup) -> dict[str, str]:
         """The parts that change while it runs, by the ids of their elements."""
-        is_live = self._state.worked_on
+        is_live, run = self._state.worked_on, self._state.folder.name
+        words = urlencode(self._wanted.query(page=""))
+        query = f"?{words}" if words else ""
         return {
             "verdict": verdict,
             "figures": render("figures.html", **self._figures()),
             "live": render("live.html", **self._live()) if is_live else "",
             "place": render("place.html", **self._place()),
+            "rows": render("case_rows.html", rows=self._rows(), run=run, query=query),
         }
 
     def _figures(self) -> dict[str, Any]:

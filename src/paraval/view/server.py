@@ -9,11 +9,10 @@ from __future__ import annotations
 import asyncio
 import hmac
 import io
-import json
 import os
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -44,7 +43,6 @@ from paraval.view.actions import Actions, notice_of
 from paraval.view.case_page import case_body
 from paraval.view.pages import HERE, ListedRun, RunPage, render
 from paraval.view.run_state import CaseFilter, RunState, neighbors
-from paraval.view.watching import RunWatch, SentParts, Watches
 
 HOST = "127.0.0.1"
 PORT = 8765
@@ -67,9 +65,9 @@ _HISTORY_RUNS = 20
 _MOST_FOR_VERDICT = 1_000
 """Trials. The verdict of a larger run follows when it is ready: the list does not wait for it."""
 _PAGE_FIRST_S = 0.5
-_QUIET_S = 5.0
-"""After this time, times on the page are renewed, and closed tabs are noticed."""
-_RUNS_POLL_S = 1.0
+_RENEWED_S = 5.0
+_MOST_KEPT = 8
+"""Runs whose state stays in memory."""
 _LARGEST_FILE = 16 << 20
 _LARGEST_FORM = 64 << 10
 
@@ -203,7 +201,7 @@ class Viewer:
         self._store = store
         # A run elsewhere can be viewed by its folder.
         self._folders = {} if opened is None else {opened.id: Path(opened.folder)}
-        self._watches = Watches()
+        self._states: dict[Path, tuple[RunState, asyncio.Lock]] = {}
         self._verdicts: dict[str, tuple[str | None, asyncio.Task[Markup]]] = {}
         self._tallies: dict[str, tuple[str, ListedRun]] = {}
         self.gate = Gate()
@@ -215,15 +213,15 @@ class Viewer:
         app.router.add_routes(
             [
                 web.get("/", self._runs),
-                web.get("/events", self._runs_events),
+                web.get("/news", self._runs_news),
                 web.get("/history", self._history),
                 web.get("/compare", self._compare),
                 web.get("/static/{name}", _static),
                 web.get(run, self._run),
-                web.get(f"{run}/events", self._run_events),
+                web.get(f"{run}/news", self._run_news),
                 web.get(f"{run}/report", self._report),
                 web.get(run + r"/cases/{number:\d{1,8}}", self._case),
-                web.get(run + r"/cases/{number:\d{1,8}}/events", self._case_events),
+                web.get(run + r"/cases/{number:\d{1,8}}/news", self._case_news),
                 web.get(run + r"/files/{trial:\d{1,8}}/{attempt:\d{1,8}}/{name}", self._file),
                 web.get(f"{run}/ask", self._ask),
                 web.post(f"{run}/do", self._do),
@@ -268,102 +266,99 @@ class Viewer:
         return _html(
             render(
                 "runs.html",
-                rows=[one.row() for one in runs.values()],
+                rows=_joined(one.row() for one in runs.values()),
                 older=f"{counted(older, 'older run')} not shown" if older else "",
-                events="/events",
+                news="/news",
             )
         )
 
-    async def _runs_events(self, request: web.Request) -> web.StreamResponse:
-        async with _stream(request) as send:
-            sent = SentParts()
-            while True:
-                runs, _ = await asyncio.to_thread(self._listed)
-                versions = {name: one.version for name, one in runs.items()}
-                await send(sent.news({}, versions, lambda name: runs[name].row()))  # noqa: B023 - called at once
-                await asyncio.sleep(_RUNS_POLL_S)
-        return send.response
+    async def _runs_news(self, request: web.Request) -> web.StreamResponse:
+        runs, _ = await asyncio.to_thread(self._listed)
+        rows = _joined(one.row() for one in runs.values())
+        return _news(request, f"{hash(rows)}", lambda: {"rows": rows})
 
     # ---- one run
 
+    async def _state_of(self, request: web.Request) -> RunState:
+        """The state of the run, with what changed since it was read last."""
+        folder = self._folder(request.match_info["id"])
+        known = self._states.pop(folder) if folder in self._states else None
+        state, lock = known or (RunState(folder), asyncio.Lock())
+        self._states[folder] = (state, lock)
+        for old in list(self._states)[:-_MOST_KEPT]:
+            del self._states[old]
+        async with lock:
+            # All of it takes long; later changes are read in the loop.
+            read = state.refresh
+            if await asyncio.to_thread(read) if state.version == 0 else read():
+                state.version += 1
+        return state
+
     async def _run(self, request: web.Request) -> web.StreamResponse:
-        watch = self._watches.of(self._folder(request.match_info["id"]))
-        state = await watch.refresh()
+        state = await self._state_of(request)
         info = state.info
         if info is None or self._store.grows(info):
             raise RequestError(
                 "the viewer shows runs of suites and tests, not races",
                 hint=f"see it with: paraval report {request.match_info['id']}",
             )
-        verdict = await self._verdict(watch)
         wanted = CaseFilter.from_query(request.query)
-        earlier = await asyncio.to_thread(self._earlier, info)
-        page = RunPage(state, wanted, await _with_text(state, wanted))
-        events = request.rel_url.with_path(f"{request.path}/events", keep_query=True)
+        news = request.rel_url.with_path(f"{request.path}/news", keep_query=True)
+        page, parts = await self._parts(state, wanted)
         return _html(
             render(
                 "run.html",
                 run=info,
-                parts=self._parts(page, verdict, info, state),
-                rows=[page.row(name) for name in page.rows()],
+                parts=parts,
                 choices=list(page.choices()),
                 query=wanted.query(),
-                earlier=earlier,
-                events=str(events.update_query(seen=self._seen(state))),
+                earlier=await asyncio.to_thread(self._earlier, info),
+                news=str(news),
+                seen=self._seen(state),
                 notice=notice_of(request.query.get("said", "")),
             )
         )
 
-    def _parts(
-        self, page: RunPage, verdict: Markup, info: RunInfo, state: RunState
-    ) -> dict[str, str]:
+    async def _parts(self, state: RunState, wanted: CaseFilter) -> tuple[RunPage, dict[str, str]]:
+        """The parts that change while it runs, by the ids of their elements."""
+        info, verdict = state.info, await self._verdict(state)
+        assert info is not None
+        page = RunPage(state, wanted, await _with_text(state, wanted))
         actions = render("actions.html", run=info, actions=list(self._actions.offered(info, state)))
-        return {**page.parts(verdict), "actions": actions}
+        return page, {**page.parts(verdict), "actions": actions}
 
     def _seen(self, state: RunState) -> str:
-        """Tells what a page was rendered from; no other viewer has the same."""
-        return f"{id(self)}-{state.version}"
+        """Tells what a page was rendered from; no other viewer has the same. While it runs, times
+        on the page are renewed now and then."""
+        renewed = int(time.monotonic() / _RENEWED_S) if state.worked_on else ""
+        return f"{id(self)}-{state.version}-{renewed}"
 
-    async def _run_events(self, request: web.Request) -> web.StreamResponse:
-        watch = self._watches.of(self._folder(request.match_info["id"]))
-        wanted = CaseFilter.from_query(request.query)
-        async with _stream(request) as send, watch.watched():
-            state = await watch.refresh()
-            with_text = await _with_text(state, wanted)
-            sent = SentParts()
-            is_known = request.query.get("seen") == self._seen(state)
-            while True:
-                version, verdict = state.version, await self._verdict(watch)
-                page = RunPage(state, wanted, with_text)
-                assert state.info is not None
-                parts, rows = self._parts(page, verdict, state.info, state), page.rows()
-                if is_known:
-                    sent.has_seen(parts, rows)
-                    is_known = False
-                await send(sent.news(parts, rows, page.row))
-                await watch.changed(version, _QUIET_S)
-        return send.response
+    async def _run_news(self, request: web.Request) -> web.StreamResponse:
+        state = await self._state_of(request)
+        if request.query.get("seen") == (seen := self._seen(state)):
+            return web.Response(status=204)
+        _, parts = await self._parts(state, CaseFilter.from_query(request.query))
+        return _news(request, seen, lambda: parts)
 
-    async def _verdict(self, watch: RunWatch) -> Markup:
+    async def _verdict(self, state: RunState) -> Markup:
         """The gate's sentence; empty while the run goes on."""
-        state = watch.state
         if state.worked_on or state.info is None:
             return Markup("")
         mark = fingerprint(state.folder / RUN_FILE)
         known = self._verdicts.get(state.folder.name)
         if known is None or known[0] != mark:
-            task = asyncio.create_task(self._judge(watch, state.info))
+            task = asyncio.create_task(self._judge(state, state.info))
             known = self._verdicts[state.folder.name] = (mark, task)
         if known[1].done() or len(state.trials) <= _MOST_FOR_VERDICT:
             return await asyncio.shield(known[1])
         return render("verdict.html", verdict="unknown", mark="…", sentence="Computing the verdict")
 
-    async def _judge(self, watch: RunWatch, info: RunInfo) -> Markup:
-        if len(watch.state.trials) > _MOST_FOR_VERDICT:
+    async def _judge(self, state: RunState, info: RunInfo) -> Markup:
+        if len(state.trials) > _MOST_FOR_VERDICT:
             # The page comes first.
             await asyncio.sleep(_PAGE_FIRST_S)
         verdict = await asyncio.to_thread(self._judged, info)
-        watch.touch()
+        state.version += 1
         return verdict
 
     def _judged(self, info: RunInfo) -> Markup:
@@ -400,33 +395,27 @@ class Viewer:
                 neighbors=list(neighbors(listed, number)),
                 query=urlencode(wanted.query()),
                 body=body,
-                events=f"{request.path}/events" if state.worked_on else "",
+                news=f"{request.path}/news" if state.worked_on else "",
+                seen=str(state.cases[number].version),
                 notice=notice_of(request.query.get("said", "")),
             )
         )
 
     async def _case_of(self, request: web.Request) -> tuple[RunState, RunInfo, int]:
-        state = await self._watches.of(self._folder(request.match_info["id"])).refresh()
+        state = await self._state_of(request)
         number = int(request.match_info["number"])
         if state.info is None or number >= len(state.cases):
             raise RequestError("there is no such case in this run")
         return state, state.info, number
 
-    async def _case_events(self, request: web.Request) -> web.StreamResponse:
-        """The case again, whenever one of its trials starts or ends."""
+    async def _case_news(self, request: web.Request) -> web.StreamResponse:
+        """The case again, if one of its trials started or ended."""
         state, info, number = await self._case_of(request)
-        watch, csrf = self._watches.of(self._folder(info.id)), self.gate.csrf
-        async with _stream(request) as send, watch.watched():
-            shown = None
-            while True:
-                version, case = state.version, state.cases[number].version
-                news: dict[str, object] = {}
-                if case != shown:
-                    body = await asyncio.to_thread(case_body, self._store, info, number, csrf=csrf)
-                    news, shown = {"parts": {"case-body": body}}, case
-                await send(news)
-                await watch.changed(version, _QUIET_S)
-        return send.response
+        seen = str(state.cases[number].version)
+        if request.query.get("seen") == seen:
+            return web.Response(status=204)
+        body = await asyncio.to_thread(case_body, self._store, info, number, csrf=self.gate.csrf)
+        return _news(request, seen, lambda: {"case-body": body})
 
     async def _file(self, request: web.Request) -> web.StreamResponse:
         wanted = request.match_info
@@ -526,27 +515,17 @@ def _report_page(page: str, runs: list[RunInfo]) -> web.Response:
     return response
 
 
-class _Sender:
-    """Sends events to one tab."""
-
-    def __init__(self, response: web.StreamResponse) -> None:
-        self.response = response
-
-    async def __call__(self, news: dict[str, object]) -> None:
-        """Without news, a comment: it finds out whether the tab is still there."""
-        text = f"data: {json.dumps(news)}\n\n" if news else ": still here\n\n"
-        await self.response.write(text.encode())
+def _joined(rows: Iterable[Markup]) -> Markup:
+    return Markup().join(rows)
 
 
-@asynccontextmanager
-async def _stream(request: web.Request) -> AsyncIterator[_Sender]:
-    """A stream of events; it ends quietly when the tab is closed."""
-    headers = {**_HEADERS, "Content-Security-Policy": _POLICY, "Content-Type": "text/event-stream"}
-    response = web.StreamResponse(headers=headers)
-    await response.prepare(request)
-    await response.write(b"retry: 1000\n\n")
-    with suppress(ConnectionError, ParavalError):
-        yield _Sender(response)
+def _news(
+    request: web.Request, seen: str, parts: Callable[[], Mapping[str, str]]
+) -> web.StreamResponse:
+    """What a page shows by now, by the ids of its elements; nothing if it has seen that."""
+    if request.query.get("seen") == seen:
+        return web.Response(status=204)
+    return web.json_response({"seen": seen, "parts": dict(parts())})
 
 
 # ---- serving

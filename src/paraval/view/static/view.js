@@ -1,63 +1,49 @@
-// Live updates: the server sends rendered parts of the page, and rows of its list.
+// Live updates: once a second, the parts of the page that changed.
 "use strict";
 (() => {
-  const page = document.body.dataset.events;
+  const page = document.body.dataset.news;
+  let seen = document.body.dataset.seen || "";
+  const shown = new Map();
   const status = document.getElementById("connection");
   const say = (text) => { if (status.textContent !== text) status.textContent = text; };
 
-  function fromHtml(html) {
-    const template = document.createElement("template");
-    template.innerHTML = html.trim();
-    return template.content.firstElementChild;
-  }
-
-  function update(news) {
-    for (const [id, html] of Object.entries(news.parts || {})) {
+  function update(parts) {
+    for (const [id, html] of Object.entries(parts)) {
       const part = document.getElementById(id);
-      if (!part) continue;
+      if (!part || shown.get(id) === html) continue;
+      shown.set(id, html);
+      // A list that was empty has another page.
+      if (part.closest("[hidden]") && html.trim()) { location.reload(); return; }
       const open = [...part.querySelectorAll("details")].map((one) => one.open);
+      const checked = [...part.querySelectorAll("input:checked")].map((one) => one.value);
       part.innerHTML = html;
       part.querySelectorAll("details").forEach((one, place) => { one.open = open[place]; });
-    }
-    const list = document.getElementById("rows");
-    if (!list) return;
-    for (const [id, html] of Object.entries(news.rows || {})) {
-      const row = fromHtml(html), old = document.getElementById(id);
-      if (!old) { list.append(row); continue; }
-      const box = old.querySelector("input:checked");
-      if (box) row.querySelector("input").checked = true;
-      old.replaceWith(row);
-    }
-    if (news.order) {
-      if (list.closest("[hidden]")) { location.reload(); return; }
-      const wanted = new Set(news.order);
-      for (const row of [...list.children]) if (!wanted.has(row.id)) row.remove();
-      list.append(...news.order.map((id) => document.getElementById(id)).filter(Boolean));
+      part.querySelectorAll("input[type=checkbox]").forEach((one) => { one.checked = checked.includes(one.value); });
     }
   }
 
-  let events = null;
-  function connect() {
-    events = new EventSource(page);
-    events.onopen = () => say("");
-    events.onmessage = (event) => update(JSON.parse(event.data));
-    events.onerror = () => {
-      // It reconnects by itself unless the server refused it.
-      say(events && events.readyState === EventSource.CLOSED
-        ? "Not followed any more: the run was removed, or the viewer was restarted (open its new address)."
-        : "Not connected; trying again …");
-    };
+  let isLooking = false;
+  async function look() {
+    if (document.hidden || isLooking) return;
+    isLooking = true;
+    try {
+      const answer = await fetch(page + (page.includes("?") ? "&" : "?") + "seen=" + encodeURIComponent(seen));
+      if (answer.status >= 400) {
+        say("Not followed any more: the run was removed, or the viewer was restarted (open its new address).");
+      } else {
+        say("");
+        if (answer.status === 200) {
+          const news = await answer.json();
+          seen = news.seen;
+          update(news.parts);
+        }
+      }
+    } catch { say("Not connected; trying again …"); }
+    isLooking = false;
   }
-  function disconnect() { if (events) events.close(); events = null; }
   if (page) {
-    // Browsers allow six connections to a host: only tabs that are seen have one.
-    document.addEventListener("visibilitychange", () => {
-      disconnect();
-      if (!document.hidden) connect();
-    });
-    addEventListener("pagehide", disconnect);
-    addEventListener("pageshow", () => { if (!events && !document.hidden) connect(); });
-    if (!document.hidden) connect();
+    setInterval(look, 1000);
+    document.addEventListener("visibilitychange", look);
   }
 
   const search = document.querySelector("form.search");
