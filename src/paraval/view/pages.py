@@ -30,6 +30,7 @@ from paraval.view.run_state import (
     UNPASSED,
     WAITING,
     CaseFilter,
+    CaseState,
     OutcomeTally,
     RunState,
     TrialState,
@@ -137,26 +138,34 @@ class RunPage:
     def _snippets(self) -> Mapping[int, str]:
         return self._state.snippets(self._cases)
 
-    def _rows(self) -> Iterator[dict[str, Any]]:
+    def _row(self, case: CaseState, query: str) -> Markup:
+        """Rendered again if one of its trials changed."""
+        known = self._state.rows.get((case.number, query))
+        if known is not None and known[0] == case.version:
+            return known[1]
         few = 1 < len(self._labels) <= _FEW_VARIANTS
-        for case in self._cases:
-            groups: dict[int, list[Any]] = {}
-            for trial in case.trials:
-                variant = trial.entry.variant
-                label = self._labels[variant]
-                group = groups.setdefault(variant, [cut_middle(label, 18) if few else "", []])
-                group[1].append((trial.index, trial.kind, _SIGNS[trial.kind], _title(trial, label)))
-            why = next((trial.why for trial in case.trials if trial.kind in UNPASSED), "")
-            yield {
-                "case": case,
-                "snippet": self._snippets[case.number],
-                "why": one_line(why, 160),
-                "groups": [groups[variant] for variant in sorted(groups)],
-            }
+        groups: dict[int, list[Any]] = {}
+        for trial in case.trials:
+            variant = trial.entry.variant
+            label = self._labels[variant]
+            group = groups.setdefault(variant, [cut_middle(label, 18) if few else "", []])
+            group[1].append((trial.index, trial.kind, _SIGNS[trial.kind], _title(trial, label)))
+        why = next((trial.why for trial in case.trials if trial.kind in UNPASSED), "")
+        row = render(
+            "case_row.html",
+            run=self._state.folder.name,
+            case=case,
+            query=query,
+            snippet=self._snippets[case.number],
+            why=one_line(why, 160),
+            groups=[groups[variant] for variant in sorted(groups)],
+        )
+        self._state.rows[case.number, query] = (case.version, row)
+        return row
 
     def parts(self, verdict: Markup) -> dict[str, str]:
         """The parts that change while it runs, by the ids of their elements."""
-        is_live, run = self._state.worked_on, self._state.folder.name
+        is_live = self._state.worked_on
         words = urlencode(self._wanted.query(page=""))
         query = f"?{words}" if words else ""
         return {
@@ -164,7 +173,7 @@ class RunPage:
             "figures": render("figures.html", **self._figures()),
             "live": render("live.html", **self._live()) if is_live else "",
             "place": render("place.html", **self._place()),
-            "rows": render("case_rows.html", rows=self._rows(), run=run, query=query),
+            "rows": Markup().join(self._row(case, query) for case in self._cases),
         }
 
     def _figures(self) -> dict[str, Any]:

@@ -12,6 +12,8 @@ from dataclasses import field
 from pathlib import Path
 from typing import Any
 
+from markupsafe import Markup
+
 from paraval.dataclass import dataclass
 from paraval.records import Outcome, RunInfo, Variant
 from paraval.report.page.trials import kind_of
@@ -131,6 +133,8 @@ class RunState:
         self._row = 0
         self._session = 0
         self._snippets: dict[int, str] = {}
+        self.rows: dict[tuple[int, str], tuple[int, Markup]] = {}
+        """Rendered rows with their versions, by number of the case and query of the page."""
 
     @property
     def running(self) -> list[TrialState]:
