@@ -55,9 +55,9 @@ def listed(parts: Iterable[str]) -> str:
 
 
 def some(names: Sequence[str], most: int, number: int = 0) -> str:
-    """`a, b and 2 more`; `number`: how many there are, if more than these."""
+    """`a, b, c and 2 more`; `number`: how many there are, if more than these."""
     more = max(number, len(names)) - most
-    return listed([*names[:most], *([f"{more:,} more"] if more > 0 else [])])
+    return ", ".join(names[:most]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def percent(share: float) -> str:

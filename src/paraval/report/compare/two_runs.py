@@ -30,7 +30,7 @@ from paraval.report.compare.early_claims import TwoBooks, compared_at_any_time
 from paraval.report.contents import Choice, Contents, order_seed_of
 from paraval.report.summary.figures import WITHOUT_MATRIX
 from paraval.report.summary.tally import Summary
-from paraval.text.words import counted, listed, some, variant_label
+from paraval.text.words import counted, listed, variant_label
 
 
 class ComparedMetric(StrEnum):
@@ -247,7 +247,7 @@ def notices_of(versus: SideComparison, quote: Quote) -> Iterator[str]:
         parts = dict.fromkeys((*before, *now)) if now and before else ()
         changed = [quote(name) for name in parts if now.get(name) != before.get(name)]
         if changed and subject.run.id != reference.run.id:
-            yield f"Changed between the runs: {some(changed, 5)}."
+            yield f"Changed between the runs: {listed(changed)}."
         if not versus.has_same_graders:
             yield "Scores are not compared: the two runs have different graders."
     for side in (reference, subject):
@@ -258,7 +258,8 @@ def notices_of(versus: SideComparison, quote: Quote) -> Iterator[str]:
     ):
         if variants:
             only = f"{counted(len(variants), 'variant')} only in {quote(side.label)}"
-            yield f"Left out, {only}: {some([*map(quote, variants)], 5)}."
+            more = [f"{len(variants) - 5:,} more"] if len(variants) > 5 else []
+            yield f"Left out, {only}: {listed([*map(quote, variants[:5]), *more])}."
     if versus.is_any_time:
         stopped = [one for one in (reference, subject) if one.is_stopped_early]
         names = listed(dict.fromkeys(quote(one.name) for one in stopped))

@@ -482,6 +482,7 @@ class _CostCount:
             "trials_of_unknown_cost": unpriced,
             "calls": None if self._calls_unknown else self._calls,
             "cached": self._cached,
+            "answers": self._calls + self._cached,
             "usage": self._usage,
         }
 

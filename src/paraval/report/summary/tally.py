@@ -46,6 +46,8 @@ class Costs:
     usage: Usage
     spent_unknown: bool = field(default=False, metadata=NOT_REPORTED)
     """True: `spent_usd` is not all."""
+    answers: int = field(default=0, metadata=NOT_REPORTED)
+    """Requested or cached, as far as known."""
     priced: int = field(default=0, metadata=NOT_REPORTED)
     """Trials whose cost is known."""
 
@@ -57,10 +59,6 @@ class Costs:
     def is_paid(self) -> bool:
         """Whether anything was spent, as far as known."""
         return self.is_told and (self.cost_usd != 0 or self.is_partly_unknown)
-
-    @property
-    def answers(self) -> int:
-        return (self.calls or 0) + self.cached
 
     @property
     def is_partly_unknown(self) -> bool:
