@@ -121,7 +121,7 @@ def test_a_suite_gives_the_same_report_on_nodes_as_here(
     there, here = run(suite, tmp_path, heard=heard), run(suite, tmp_path, cluster=False)
     assert told(there) == told(here)
     assert set(nodes_of(there)) == {"a", "b"}
-    assert "Joined: nodes a and b (4 slots)." in heard.notices
+    assert "Joined: nodes a, b (4 slots)." in heard.notices
     # What attempts left is in the run's folder, and no longer on the nodes.
     folder = tmp_path / "store" / "runs" / there.run.id
     assert len([*folder.rglob("stderr.log")]) == 20

@@ -128,7 +128,7 @@ def test_the_report_names_the_nodes_and_how_many_trials_ran_on_each(
     stored: str, paraval: Paraval
 ) -> None:
     printed = paraval("report", stored).stdout
-    assert "Ran on 2 nodes: a 2 and b 1 trials; 1 on the machine of the run" in printed
+    assert "Ran on 2 nodes: a 2, b 1 trials; 1 on the machine of the run" in printed
     assert "Retried: 1 lost with a node" in paraval("report", stored, "-v").stdout
 
 
@@ -372,12 +372,12 @@ def test_one_flag_runs_a_suite_on_nodes_and_progress_and_report_name_them(
 ) -> None:
     ran = typed("run", "suites/suite.yaml", "--progress", "lines", "-v", "-o", "report.json")
     assert ran.return_value == 0, ran.output
-    assert "Joined: nodes a and b (4 slots)." in ran.stderr
+    assert "Joined: nodes a, b (4 slots)." in ran.stderr
     ends = re.findall(r"\[\d/8\] . .*c\d  \(on ([ab])", ran.stderr)
     trials = json.loads((folder / "report.json").read_text())["trials"]
     assert sorted(ends) == sorted(trial["node"] for trial in trials)
     assert set(ends) == {"a", "b"}
-    line = f"Ran on 2 nodes: a {ends.count('a')} and b {ends.count('b')} trials"
+    line = f"Ran on 2 nodes: a {ends.count('a')}, b {ends.count('b')} trials"
     assert line in ran.stdout
     assert two_nodes.of("a").process.poll() is not None
 

@@ -228,8 +228,8 @@ def test_a_sandboxed_attempt_sees_what_its_command_names_beside_the_suite(
     command: Any = ["{python}", "{suite}/agent/main.py", "{input}"]
     if shell:
         command = (
-            "ls $(dirname {suite}/notes.txt); cat {suite}/notes.txt $WORDS;"
-            " {python} {suite}/agent/main.py {input}"
+            'ls $(dirname "$suite/notes.txt"); cat "$suite/notes.txt" $WORDS;'
+            ' $python "$suite/agent/main.py" "$input"'
         )
     suite = sandboxed_suite(command)
     suite["target"] |= {"shell": shell, "env": {"WORDS": "{suite}/words.txt"}}

@@ -119,7 +119,7 @@ def judge_drop(
     whys = (
         (not shared, NO_VARIANT),
         (at_any_time and order_seed is None, NO_ORDER),
-        (not planned, "no case in common"),
+        (not planned, f"no case in common{_left_out(whole)}"),
         (not whole, f"no case has a verdict in both runs{_left_out(whole)}"),
     )
     if why := next((why for is_so, why in whys if is_so), ""):

@@ -27,7 +27,7 @@ from paraval.records import (
 )
 from paraval.report.compare.best_variant import BestVariant
 from paraval.report.compare.comparison import Comparison
-from paraval.report.gate import Gate, RegressionVerdict
+from paraval.report.gate import DropVerdict, Gate, RegressionVerdict
 from paraval.report.judge_agreement import GraderAgreement
 from paraval.report.pairwise import PairwiseReport
 from paraval.report.summary.tally import (
@@ -279,7 +279,8 @@ def report_schema() -> dict[str, Any]:
 
     adapter = TypeAdapter(ReportDocument)
     made = adapter.json_schema(mode="serialization", schema_generator=Generator)
-    for kind in (ComparisonEntry, Costs, Gate, RegressionVerdict, Summary, VariantSummary):
+    unlike = (ComparisonEntry, Costs, Gate, DropVerdict, RegressionVerdict, Summary, VariantSummary)
+    for kind in unlike:
         entry = made["$defs"][kind.__name__]
         for name in [one.name for one in fields(kind) if not one.metadata.get("told", True)]:
             del entry["properties"][name]
