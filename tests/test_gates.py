@@ -246,6 +246,7 @@ def test_without_a_variant_or_a_case_in_common_nobody_can_tell() -> None:
     assert drop.verdict is GateVerdict.UNKNOWN
     assert "no case in common" in drop.sentence
     assert "2 cases left out: 1 only in this run and 1 only in the baseline" in drop.sentence
+    assert (drop.only_now, drop.only_baseline) == (1, 1)
 
 
 # ---- what is missing

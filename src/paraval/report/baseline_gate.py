@@ -116,22 +116,23 @@ def judge_drop(
     shared = shared_variants(now.variants, before.variants)
     seed = order_seed if at_any_time else None
     whole, planned = _pairs(now, before, Matchup(keys=tuple(shared.items())), seed)
-    whys = (
-        (not shared, NO_VARIANT),
-        (at_any_time and order_seed is None, NO_ORDER),
-        (not planned, f"no case in common{_left_out(whole)}"),
-        (not whole, f"no case has a verdict in both runs{_left_out(whole)}"),
-    )
-    if why := next((why for is_so, why in whys if is_so), ""):
-        return unknown(why)
-    change, lowest = _change_of(whole, confidence, at_any_time=at_any_time), -max_drop
-    exchanged, if_errors = _exchanged(now, before), whole.if_errors
-    usual |= change._asdict() | {
-        "if_errors": if_errors,
+    usual |= {
+        "if_errors": whole.if_errors,
         "only_now": len(whole.left_out.only_subject),
         "only_baseline": len(whole.left_out.only_reference),
         "unjudged": len(whole.left_out.unjudged),
     }
+    whys = (
+        (not shared, NO_VARIANT),
+        (at_any_time and order_seed is None, NO_ORDER),
+        (not planned, "no case in common"),
+        (not whole, "no case has a verdict in both runs"),
+    )
+    if why := next((why for is_so, why in whys if is_so), ""):
+        return unknown(why + _left_out(whole))
+    change, lowest = _change_of(whole, confidence, at_any_time=at_any_time), -max_drop
+    exchanged = _exchanged(now, before)
+    usual |= change._asdict()
 
     def told(verdict: GateVerdict, finding: str, **more: Any) -> DropVerdict:
         return DropVerdict(verdict=verdict, finding=finding + _left_out(whole), **(usual | more))

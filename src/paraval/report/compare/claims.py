@@ -337,13 +337,17 @@ def _ratio(what: str, unit: str, ratio: Ratio | None, comparison: Comparison) ->
 
 
 def _timeouts(comparison: Comparison, quote: Quote) -> str:
-    """`; timeouts not counted: 2 of hang and 1 of good: true times are longer`."""
+    """`; 2 timeouts of hang and 1 of good not counted: true times are longer`."""
     sides = (
         (comparison.timeouts_subject, comparison.subject),
         (comparison.timeouts_reference, comparison.reference),
     )
-    parts = [f"{number:,} of {quote(side.label)}" for number, side in sides if number]
-    return f"; timeouts not counted: {listed(parts)}: true times are longer" if parts else ""
+    timeouts = [(number, quote(side.label)) for number, side in sides if number]
+    parts = [
+        f"{counted(number, 'timeout') if not position else f'{number:,}'} of {label}"
+        for position, (number, label) in enumerate(timeouts)
+    ]
+    return f"; {listed(parts)} not counted: true times are longer" if parts else ""
 
 
 # ---- what the finding does not rest on: cases left out, and errors that could change it

@@ -34,6 +34,7 @@ from paraval.report.summary.tally import (
     Costs,
     Count,
     Dollars,
+    GroupTally,
     Seconds,
     Summary,
     Usage,
@@ -277,10 +278,13 @@ def report_schema() -> dict[str, Any]:
         def float_schema(self, schema: Any) -> dict[str, Any]:
             return super().float_schema(schema) | {"type": ["number", "null"]}
 
+        def field_is_required(self, field: Any, total: bool) -> bool:  # noqa: ARG002 - its signature
+            return not field.get("serialization_exclude", False)
+
     adapter = TypeAdapter(ReportDocument)
     made = adapter.json_schema(mode="serialization", schema_generator=Generator)
-    unlike = (ComparisonEntry, Costs, Gate, DropVerdict, RegressionVerdict, Summary, VariantSummary)
-    for kind in unlike:
+    verdicts = (Gate, DropVerdict, RegressionVerdict)
+    for kind in (ComparisonEntry, Costs, *verdicts, GroupTally, Summary, VariantSummary):
         entry = made["$defs"][kind.__name__]
         for name in [one.name for one in fields(kind) if not one.metadata.get("told", True)]:
             del entry["properties"][name]

@@ -60,7 +60,7 @@ def _spool() -> IO[str]:
 def _suite_attributes(contents: Contents, one: VariantSummary) -> str:
     name = variant_label(one.variant) or contents.run.suite
     started = datetime.fromtimestamp(contents.run.started_at, UTC).isoformat(timespec="seconds")
-    counts = _counts(name, one, one.serial_s or 0.0)
+    counts = _counts(name, one, one.serial_s)
     return f'{counts} skipped="{one.skipped}" timestamp="{started}"'
 
 

@@ -421,10 +421,10 @@ def _group(groups: dict[str, GroupTally], name: str) -> GroupTally:
 
 
 def _add(group: GroupTally, score: float | None, *, passed: bool) -> None:
-    mean = group.score or 0.0
     group.judged += 1
     group.passed += passed
-    group.score = mean + ((score or 0.0) - mean) / group.judged
+    group.sum_score += score or 0.0
+    group.score = group.sum_score / group.judged
 
 
 def _place(tag: tuple[str, tuple[int, GroupTally]]) -> int:

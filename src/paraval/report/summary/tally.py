@@ -150,6 +150,7 @@ class GroupTally:
     judged: int = 0
     """A grader that was skipped did not judge."""
     passed: int = 0
+    sum_score: float = field(default=0.0, metadata=NOT_REPORTED)
     score: float | None = None
     """The mean score; None if nothing was judged."""
     pass_rate_interval: Interval | None = None
@@ -215,7 +216,7 @@ class Tally(Costs):
     judge: it is in `skipped`."""
     by_tag: Groups
     """Judged trials by tag of their case; empty if the cases have no tags, or are not known."""
-    serial_s: Seconds | None
+    serial_s: Seconds
     """The sum of all attempts' durations."""
     median_s: Seconds | None
     """The target's time over judged trials, each with all its attempts, cached answers as when
