@@ -254,7 +254,7 @@ def test_json_tells_every_field_of_a_comparison() -> None:
     report = report_of({"a": ["PP", "PF", "EE"], math.nan: ["FF", "PP", "PP"]})
     (told,) = json.loads(written(report, AsJson()))["comparisons"]
     (made,) = report.comparisons
-    unreported = {"spread", "passed_subject", "passed_reference"}
+    unreported = {"spread", "are_scores_partial", "passed_subject", "passed_reference"}
     assert set(told) == {*made.__dataclass_fields__, "sentence"} - unreported
     assert told["reference"]["choice"] == {"mode": "nan"}
     assert told["sentence"] == "a passed 3/4, mode=nan 2/4; 2 cases are too few to generalize"

@@ -174,7 +174,8 @@ def test_names_are_quoted_and_scores_have_a_sentence_of_their_own() -> None:
         " over 3 <code>&#60;m&#62;s</code>"
     )
     score = difference(0.05, -0.01, 0.094, 0.04)
-    told = score_claim(replace(EQUAL, score_cases=20), score, Finding.NOT_SHOWN, str).sentence
+    partly = replace(EQUAL, score_cases=20, are_scores_partial=True)
+    told = score_claim(partly, score, Finding.NOT_SHOWN, str).sentence
     assert told == (
         "B vs A: no difference in scores shown (+0.05, 95% CI −0.01 to +0.09, 20 cases with the"
         " same graders, p = 0.04)"
@@ -226,7 +227,7 @@ def test_what_the_finding_may_not_survive_is_said(
 @pytest.mark.parametrize(
     ("ratio", "line"),
     [
-        (Ratio(ratio=1.8, interval=(1.5, 2.1), cases=30), "1.8 times as much (1.5 to 2.1)"),
+        (Ratio(ratio=1.8, interval=(1.5, 2.1), cases=30), "1.8 times as much (1.50 to 2.10)"),
         (
             Ratio(ratio=0.4, interval=(0.31, 0.52), cases=12),
             "0.4 times as much (0.31 to 0.52, 12 cases)",
@@ -241,11 +242,11 @@ def test_what_the_finding_may_not_survive_is_said(
         (Ratio(ratio=2.0, interval=(1.999, 2.001), cases=30), "2 times as much"),
         (
             Ratio(ratio=1.02, interval=(0.95, 1.1), cases=30, of_totals=0.98),
-            "1.02 times as much (0.95 to 1.1)",
+            "1.02 times as much (0.95 to 1.10)",
         ),
         (
             Ratio(ratio=1.02, interval=(0.95, 1.1), cases=30, of_totals=0.9),
-            "1.02 times as much (0.95 to 1.1), but in total 0.9 times as much",
+            "1.02 times as much (0.95 to 1.10), but in total 0.9 times as much",
         ),
         # That one case took longer says nothing about the sides.
         (Ratio(ratio=0.2, interval=(0.0, math.inf), cases=1), None),
@@ -255,7 +256,7 @@ def test_ratios_are_told_as_exactly_as_they_are_known(ratio: Ratio, line: str | 
     lines = [] if line is None else [line]
     told = [f"cost: {one}" for one in lines]
     assert figure_lines(replace(EQUAL, cost=ratio), str) == told
-    late = "; timeouts not counted: 2 of B and 1 of A: true times are longer"
+    late = "; 2 timeouts of B and 1 of A not counted: true times are longer"
     made = replace(EQUAL, seconds=ratio, timeouts_subject=2, timeouts_reference=1)
     long = [f"time of a typical case: {one.replace('much', 'long')}{late}" for one in lines]
     assert figure_lines(made, str) == long

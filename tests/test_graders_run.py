@@ -330,6 +330,8 @@ def test_scores_are_compared_only_where_the_same_graders_judged(
     assert "score" not in header, "the means of two variants with other graders"
     compared = paraval("compare", "style=yes", "style=plain")
     assert "1 case with the same graders" in compared.stdout, compared.stdout + compared.stderr
+    [heading] = [line for line in compared.stdout.splitlines() if line.startswith("side ")]
+    assert "score" not in heading
 
 
 def test_a_cached_answer_has_the_time_and_cost_of_its_first_call(

@@ -83,6 +83,9 @@ class Pairs:
         """... and as well as possible; also for cases without a verdict because of errors."""
         self.has_errors = False
         self.has_more_scores = False
+        self.are_scores_partial = False
+        """Whether some answers were scored by other graders on the other side: these scores are in
+        no difference."""
         self.is_single = True
         """Whether each case was judged once on each side."""
         self.repeats: Counter[tuple[Repeats, ...]] = Counter()
@@ -145,7 +148,9 @@ class Pairs:
         self.rates_subject.append(subject)
         self.rates_reference.append(reference)
         self.differences.append(difference_of(judged))
-        _append_mean(self.scores, [_score_gap(one.scores, other.scores) for one, other in judged])
+        gaps = [_score_gap(one.scores, other.scores) for one, other in judged]
+        _append_mean(self.scores, gaps)
+        self.are_scores_partial = self.are_scores_partial or None in gaps
         is_flaky = False
         kinds: list[Repeats] = []
         for one, other in judged:

@@ -70,11 +70,15 @@ def p_value(p: float) -> str:
 
 def times(ratio: float) -> str:
     """`1.8`, `0.97`, `12`, `0.0042`."""
-    if ratio >= 9.95:
-        return f"{ratio:,.0f}"
+    number = f"{ratio:,.{_digits_of(ratio)}f}"
+    return number.rstrip("0").rstrip(".") if "." in number else number
+
+
+def _digits_of(ratio: float) -> int:
+    """Decimals that a ratio is shown with."""
     if ratio < 0.1:
-        return f"{ratio:.2g}"
-    return f"{ratio:.{1 if ratio >= 1.995 else 2}f}".rstrip("0").rstrip(".")
+        return 1 - math.floor(math.log10(ratio)) if ratio > 0 else 2
+    return 0 if ratio >= 9.95 else 1 if ratio >= 1.995 else 2
 
 
 def plural(axis: str) -> str:
@@ -188,7 +192,7 @@ def score_claim(comparison: Comparison, score: Difference, finding: Finding, quo
     headline = f"{subject} scores {abs(score.mean):.2f} {more} than {reference}{over}"
     is_open = finding is Finding.NOT_SHOWN
     cases = comparison.cases if comparison.score_cases is None else comparison.score_cases
-    same = " with the same graders" if cases < comparison.cases else ""
+    same = " with the same graders" if comparison.are_scores_partial else ""
     return Claim(
         names=names,
         headline=f"{names}: no difference in scores shown" if is_open else headline,
@@ -320,8 +324,10 @@ def _ratio(what: str, unit: str, ratio: Ratio | None, comparison: Comparison) ->
     if low == high == 1:
         yield f"{what}: the same"
         return
-    has_width = math.isfinite(high) and times(low) != times(high)
-    known = [f"{times(low)} to {times(high)}"] if has_width else []
+    digits = max(_digits_of(ratio.ratio), int(low < 1))
+    ends = [f"{end:,.{digits}f}" for end in (low, high)]
+    has_width = math.isfinite(high) and ends[0] != ends[1]
+    known = [" to ".join(ends)] if has_width else []
     if has_width and high > low * _WIDEST_RATIO:
         known = ["too few cases for an interval"]
     # The number of cases only if it is not that of the pairs.

@@ -159,6 +159,8 @@ class Comparison:
     """None if scores add nothing to pass and fail, or no case has scores by the same graders."""
     score_cases: int | None = None
     """Pairs with scores by the same graders; None if unknown."""
+    are_scores_partial: bool = field(default=False, metadata=NOT_REPORTED)
+    """Whether some answers of these pairs were scored by different graders, and are left out."""
     finding: Finding
     """Based on `passing`."""
     detectable: float | None

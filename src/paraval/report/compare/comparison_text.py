@@ -118,7 +118,8 @@ class ChangedCases:
 
 def sides_table(versus: SideComparison, quote: Quote) -> Table:
     sides = (versus.reference, versus.subject)
-    has_scores = all(side.summary.has_same_graders for side in sides)
+    are_partial = versus.comparison.are_scores_partial
+    has_scores = not are_partial and all(side.summary.has_same_graders for side in sides)
     shown = figures_of([side.summary for side in sides], has_scores=has_scores)
     names = (quote(cut_middle(side.label, _LONGEST_HEADING)) for side in sides)
     rows = zip(names, (side.summary for side in sides), strict=True)

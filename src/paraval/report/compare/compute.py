@@ -71,6 +71,7 @@ def compare(
         passing=passing,
         score=_score(pairs, confidence, seed=seed, resamples=resamples),
         score_cases=len(pairs.scores),
+        are_scores_partial=pairs.are_scores_partial,
         finding=finding_of(passing, confidence),
         detectable=None if spread is None else detectable_from(spread, confidence),
         spread=spread,

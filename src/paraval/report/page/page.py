@@ -154,7 +154,7 @@ def facts_of(run: RunInfo, summary: Summary) -> Iterator[tuple[str, str]]:
     trials = counted(summary.trials, "trial")
     if summary.ended < summary.trials:
         trials = f"{summary.ended:,} of {trials} ended"
-    yield "trials", f"{trials}, {run.parallel:,} in parallel"
+    yield "trials", f"{trials}, at most {run.parallel:,} in parallel"
     if run.regraded_from is not None:
         yield "regraded from", run.regraded_from
     yield from (("note", notice.message) for notice in run.notices if notice.waited_s is None)
