@@ -131,9 +131,10 @@ def test_logs_show_what_steps_found_that_printed_nothing(track: Track) -> None:
 
 
 def test_the_list_of_runs_marks_races(track: Track) -> None:
-    _, line = typed(track, "runs").stdout.splitlines()
+    _, line, winner = typed(track, "runs").stdout.splitlines()
     assert " (race) " in line
     assert " done " in line
+    assert winner.split() == ["winner:", "quick", "2.00×", "(2.00–2.00)"]
     (run,) = json.loads(typed(track, "runs", "--json").stdout)
     assert run["kind"] == "race"
 

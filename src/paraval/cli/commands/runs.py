@@ -153,7 +153,7 @@ class _RunRow:
     summary: Summary | None
     """None: a race, which has no pass rate, or a run that cannot be read in full."""
     winner: str = ""
-    """Of a race: `heap 3.21× (3.05–3.38)`."""
+    """Of a race: `winner: heap 3.21× (3.05–3.38)`."""
 
 
 def _read_row(store: Store, info: RunInfo) -> _RunRow:
@@ -177,7 +177,9 @@ def _winner(store: Store, info: RunInfo) -> str:
     from paraval.racing.run import report_of  # noqa: PLC0415 - see above
 
     winner = report_of(store, info).winner
-    return "no winner" if winner is None else f"{winner.name} {speedup_cell(winner.speedup)}"
+    if winner is None:
+        return "no winner"
+    return f"winner: {winner.name} {speedup_cell(winner.speedup)}"
 
 
 def _text(rows: Sequence[_RunRow], page: Page) -> str:
@@ -202,7 +204,6 @@ def _text(rows: Sequence[_RunRow], page: Page) -> str:
             )
             for row in rows
         ],
-        beside="winner" * any(row.winner for row in rows),
     )
     return "\n".join(table_lines(table, page))
 
